@@ -65,9 +65,11 @@ INTO: Final[Mapping[int, int]] = MappingProxyType({1: 0, 4: 4, 6: 12, 8: 26})
 BACK: Final[Mapping[tuple[int, int], int]] = MappingProxyType(
     {(1, 1): 0, (2, 4): 4, (2, 6): 8, (4, 6): 10, (2, 8): 12, (4, 8): 16}
 )
-# Those of loads and of a tile's loop, as counted in the compiled code: for a point and for a tile.
-AROUND_INTO, AROUND_BACK = (0.25, 24), (0.5, 12)
-TURNED = (8, 4)  # for a pixel whose channels lie apart: of x, of y
+# Others, as counted in the compiled code: loads for each point, into and back; the epilogue for
+# each pixel of y; turns for each one whose channels lie apart, of x and of y.
+LOADS: Final = (1.0, 0.75)
+EPILOGUE: Final = 4
+TURNED: Final = (8, 4)
 RUN = 8  # tiles that are turned together: PS_RUN of microkernels/winograd_in.h
 ITEM = 4  # bytes
 BLOCKS = (1, 2, 3, 4, 6, 8, 16)  # of tiles, in register tiles
@@ -313,8 +315,7 @@ def count_operations(tile: OutputTile, layout: str) -> tuple[float, float]:
     into = across.points * INTO[down.points] + down.points * INTO[across.points]
     back = (across.points * BACK[down.m, down.points]
             + down.m * BACK[across.m, across.points])  # fmt: skip
-    shares = (AROUND_INTO, AROUND_BACK)
-    more = [point * tile.points + each for point, each in shares]
+    more = [LOADS[0] * tile.points, LOADS[1] * tile.points + EPILOGUE * tile.pixels]
     if layout == "nchw":
         read = down.points * (across.m + (across.r - 1) / RUN)
         more = [own + turned * pixels for own, turned, pixels
