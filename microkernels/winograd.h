@@ -181,15 +181,15 @@ PS_SCALAR void ps_winograd_weights(ps_winograd g, const float *restrict w, float
     for (int64_t k0 = 0; k0 < all; k0 += g.block) {
         const int64_t width = ps_least(g.block, all - k0);
         for (int64_t k = k0; k < k0 + width; ++k)
-            for (int64_t c = 0; c < g.channels; ++c) {
+            for (int64_t c = 0; c < g.depth; ++c) {
                 _Alignas(64) double u[PS_POINTS * PS_POINTS] = {0};
                 if (k < g.filters)
-                    ps_winograd_filter(g, u, w + (k * g.channels + c) * tall * wide, down, across);
+                    ps_winograd_filter(g, u, w + (k * g.depth + c) * tall * wide, down, across);
                 const int64_t panel = (k - k0) / g.cols * g.cols;
-                float *to = packed + panel * g.channels + c * g.cols + k - k0 - panel;
+                float *to = packed + panel * g.depth + c * g.cols + k - k0 - panel;
                 for (int64_t t = 0; t < points; ++t)
-                    to[t * g.channels * width] = (float)u[t];
+                    to[t * g.depth * width] = (float)u[t];
             }
-        packed += points * g.channels * width;
+        packed += points * g.depth * width;
     }
 }

@@ -21,6 +21,7 @@ typedef struct {
     int64_t across, down;          /* tiles of an image */
     int64_t height, width, channels; /* of x */
     int64_t top, left;             /* padding */
+    int64_t depth;                 /* channels of x that a filter has: those of its group */
     int64_t p, q, filters;         /* height, width and channels of y */
     int64_t x_image, x_row, x_col, x_channel;
     int64_t y_image, y_row, y_col, y_channel;

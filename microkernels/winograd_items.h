@@ -50,19 +50,19 @@ PS_SMALL void ps_winograd_weights(ps_winograd g, const ps_x *w, float *packed)
 {
     const int tall = g.rows - g.tall + 1, wide = g.columns - g.wide + 1;
     for (int64_t k = 0; k < g.cols; ++k)
-        for (int64_t c = 0; c < g.channels; ++c)
+        for (int64_t c = 0; c < g.depth; ++c)
             for (int i = 0; i < g.rows; ++i) {
                 _Alignas(64) double t[PS_POINTS] = {0};
                 for (int s = 0; s < wide && k < g.filters; ++s)
                     for (int r = 0; r < tall; ++r)
                         t[s] += ps_winograd_power(g.rows, tall, i, r) *
-                                w[((k * g.channels + c) * tall + r) * wide + s];
+                                w[((k * g.depth + c) * tall + r) * wide + s];
                 for (int j = 0; j < g.columns; ++j) {
                     double u = 0;
                     for (int s = 0; s < wide; ++s)
                         u += t[s] * ps_winograd_power(g.columns, wide, j, s);
                     u *= ps_winograd_share(g.rows, i) * ps_winograd_share(g.columns, j);
-                    packed[((i * g.columns + j) * g.channels + c) * g.cols + k] = (float)u;
+                    packed[((i * g.columns + j) * g.depth + c) * g.cols + k] = (float)u;
                 }
             }
 }

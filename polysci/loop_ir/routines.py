@@ -164,7 +164,7 @@ def _filterings(g: Fields) -> tuple[Filtering, Filtering]:
 
 
 def _winograd_weights(user: User, g: Fields, w: Pointer, packed: Pointer) -> None:
-    channels, filters, cols = g["channels"], g["filters"], g["cols"]
+    channels, filters, cols = g["depth"], g["filters"], g["cols"]
     down, across = _filterings(g)
     points, padded = g["rows"] * g["columns"], -(-filters // cols) * cols
     shape = (filters, channels, down.r, across.r)

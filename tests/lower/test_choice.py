@@ -20,6 +20,7 @@ from polysci.lower.winograd.algorithm import (
     PATTERNS,
     bound_sizes,
     count_operations,
+    count_roundings,
     estimate,
     rank_schedules,
     schedules,
@@ -100,12 +101,37 @@ def test_schedules_that_do_not_fit_are_refused(text: str, error: type, told: str
     assert told in str(refused.value)
 
 
+def test_columns_of_a_kernel_lie_in_one_group() -> None:
+    problem, wide = CONV.with_(groups=2), parse("winograd(4) > brgemm_avx512_f32_2x16")
+    with pytest.raises(UnsupportedError, match="16 columns do not divide the 24 filters of a gro"):
+        resolve(problem, wide)
+    assert {plan.kernel.split("x")[-1] for plan in schedules(problem, "portable", 1)} == {"4", "8"}
+    context = replace(fixed_context(problem), target=FIXED)
+    with pytest.raises(
+        UnsupportedError, match="no kernel of avx512 has columns that divide the 24"
+    ):
+        rank_schedules(problem, context)
+    assert candidates(problem, context, 1, "auto")[0].schedule.transform is None
+
+
+def test_sizes_of_groups_are_those_of_each_by_itself() -> None:
+    problem = Conv2d(N=2, C=16, H=5, W=6, K=24, R=3, S=3, pad=1, groups=2)
+    random, tile = np.random.default_rng(4), tile_of(problem, (4,))
+    x, w = (random.standard_normal(s) for s in (problem.x_shape, problem.w_shape))
+    one = problem.with_(C=8, K=12, groups=1)
+    parts = [bound_sizes(one, x[..., 8 * g : 8 * g + 8], w[12 * g : 12 * g + 12], tile)
+             for g in range(2)]  # fmt: skip
+    assert np.allclose(bound_sizes(problem, x, w, tile), np.concatenate(parts, axis=-1))
+    assert count_roundings(problem, tile) == 8 + 14
+
+
 @pytest.mark.parametrize(
     ("problem", "told"),
     [
         (CONV.with_(stride=2), "stride=(2, 2): expected (1, 1)"),
         (CONV.with_(dilation=2, pad=2), "dilation=(2, 2): expected (1, 1)"),
-        (CONV.with_(groups=2), "groups=2: expected 1"),
+        (CONV.with_(groups=4), "groups=4 of 4 channels and 12 filters: expected 8 or more of each"),
+        (CONV.with_(groups=8), "groups=8 of 2 channels and 6 filters: expected 8 or more of each"),
         (CONV.with_(R=4, S=3), "filter=(4, 3): expected 1, 3, 5 or 7 taps along each axis, not 1"),
         (CONV.with_(R=1, S=1), "filter=(1, 1): expected 1, 3, 5 or 7 taps along each axis, not 1"),
         (Conv1d(N=1, C=4, W=9, K=4, S=3, stride=2), "stride=(2,): expected (1,)"),

@@ -97,7 +97,13 @@ def others() -> list[tuple[Convolved, tuple[int, ...]]]:
     return found
 
 
-OTHERS = others()
+GROUPED: list[tuple[Convolved, tuple[int, ...]]] = [
+    (Conv2d(N=2, C=18, H=7, W=6, K=64, R=3, S=3, pad=1, groups=2), (4,)),
+    (Conv2d(N=1, C=30, H=6, W=9, K=96, R=5, S=3, pad=1, groups=3, layout="nchw"), (2, 4)),
+    (Conv1d(N=2, C=36, W=19, K=64, S=7, pad=3, groups=2), (2,)),
+    (Conv1d(N=1, C=32, W=21, K=128, S=3, pad=1, groups=4, layout="nchw"), (4,)),
+]
+OTHERS = [*others(), *GROUPED]
 
 
 def plan_of(
@@ -188,7 +194,11 @@ def test_results_are_within_the_bound_between_guard_pages(judge: Judge, isa: str
     "isa", [pytest.param(isa, marks=pytest.mark.isa(isa)) for isa in ("portable", "avx2", "avx512")]
 )
 def test_other_filters_are_within_the_bound_between_guard_pages(judge: Judge, isa: str) -> None:
-    chosen = [(at, *case) for at, case in enumerate(OTHERS) if isa == BEST or at % 5 == 0]
+    chosen = [
+        (at, *case)
+        for at, case in enumerate(OTHERS)
+        if isa == BEST or at % 5 == 0 or case in GROUPED
+    ]
     sources = []
     for at, problem, numbers in chosen:
         threads = 1 + at // 2 % 2

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from polysci.cost import Context
 from polysci.cost.winograd import TileCounts, WinogradCosts, WinogradEstimate, WinogradWork
+from polysci.errors import UnsupportedError
 from polysci.lower.algorithm import (
     Algorithm,
     Candidate,
@@ -191,7 +192,7 @@ def _algorithm(plan: WinogradPlan) -> list[tuple[str, str]]:
         ("fewer products", f"{less:.3g} times; {done:.3g} times with the tiles that overhang"),
         ("tiles", f"{conv.N} x {plan.down} x {plan.across} = {plan.tiles} of {tile.outputs} "
          "outputs"),
-        ("block", f"{plan.t} tiles by {plan.k} filters, {plan.points} GEMMs of depth {conv.C}"),
+        ("block", f"{plan.t} tiles by {plan.k} filters, {plan.points} GEMMs of depth {plan.depth}"),
         ("register tile", f"{plan.kernel.rows} tiles by {plan.kernel.cols} filters"),
         ("order", "each block is transformed, multiplied and transformed back before the next"
          if plan.fused or plan.t == plan.tiles else "all of V first, then block by block"),
@@ -216,7 +217,7 @@ def count_roundings(conv: Conv2d, tile: OutputTile) -> int:
     Beside those of its sum and of both axes there are two of the filter: it is transformed in
     doubles, and rounded.
     """
-    return conv.C + 2 + tile.down.roundings + tile.across.roundings
+    return conv.C // conv.groups + 2 + tile.down.roundings + tile.across.roundings
 
 
 def bound_sizes(problem: Problem, x: NDArray[Any], w: NDArray[Any], tile: OutputTile) -> Doubles:
@@ -232,12 +233,15 @@ def bound_sizes(problem: Problem, x: NDArray[Any], w: NDArray[Any], tile: Output
     images = images if conv.layout == "nhwc" else images.transpose(0, 2, 3, 1)
     taps = np.asarray(abs(w), np.float64).reshape(conv.w_shape)
     filters = np.einsum("ar,kcrs,bs->abck", down[1], taps, across[1], optimize=True)
+    groups = (*filters.shape[:3], conv.groups, conv.K // conv.groups)
+    filters = np.moveaxis(filters.reshape(groups), 3, 2)
     results = np.empty((conv.N, conv.P, conv.Q, conv.K))
     for image, result in zip(images, results, strict=True):
         windows = _tiles(image, conv, tile)
         v = np.einsum("ai,pqcij,bj->abpqc", down[0], windows, across[0], optimize=True)
-        points = v.reshape(*v.shape[:2], -1, conv.C) @ filters
-        points = points.reshape(*v.shape[:4], conv.K)
+        own = v.reshape(*v.shape[:2], -1, conv.groups, conv.C // conv.groups)
+        sums = np.moveaxis(own, 3, 2) @ filters
+        points = np.moveaxis(sums, 2, 3).reshape(*v.shape[:4], conv.K)
         whole = np.einsum("ia,abpqk,jb->piqjk", down[2], points, across[2], optimize=True)
         high, tall, wide, broad, _ = whole.shape
         result[...] = whole.reshape(high * tall, wide * broad, conv.K)[: conv.P, : conv.Q]
@@ -278,7 +282,7 @@ def count_work(plan: WinogradPlan) -> WinogradWork:
     _, first, end = plan.prefetch
     arriving = end - first if plan.schedule.has(Ahead) else 1
     return WinogradWork(
-        kernel=plan.kernel, depth=conv.C, teams=plan.teams, fused=plan.fused,
+        kernel=plan.kernel, depth=plan.depth, teams=plan.teams, fused=plan.fused,
         operations=(-(-conv.C // lanes) * plan.tiles * into,
                     -(-conv.K // lanes) * plan.tiles * back),
         gemms=points * (plan.filters // plan.kernel.cols), blocks=_blocks(plan),
@@ -286,9 +290,9 @@ def count_work(plan: WinogradPlan) -> WinogradWork:
         arriving=arriving / plan.calls, halo=plan.tile.halo**0.25,
         x=ITEM * prod(conv.x_shape), y=ITEM * prod(conv.y_shape),
         u=ITEM * plan.packed, v=ITEM * plan.v_size, m=ITEM * plan.m_size,
-        u_block=ITEM * points * conv.C * plan.k if order[:1] == ["k"] else None,
+        u_block=ITEM * points * plan.depth * plan.k if order[:1] == ["k"] else None,
         block=ITEM * (points * plan.v_tile * plan.v_tiles + plan.m_size
-                      + conv.C * plan.kernel.cols),
+                      + plan.depth * plan.kernel.cols),
         passes=(ITEM * points * plan.tiles * plan.v_tile,
                 ITEM * points * plan.tiles * plan.filters),
         shares={dims: _share(plan, dims) for dims in ("t", "k", "tk")},
@@ -340,7 +344,7 @@ def rank_schedules(problem: Problem, context: Context, count: int | None = None)
     At most a fourth of them share tile and kernel, so that an error of the model does not decide
     for all. Raises UnsupportedError for a problem without a Winograd transform.
     """
-    convolution(problem)
+    conv = convolution(problem)
     every: dict[str, Candidate] = {}
     for schedule in schedules(problem, context.target.isa.name, context.threads):
         plan = resolve(problem, schedule, context.threads)
@@ -350,6 +354,11 @@ def rank_schedules(problem: Problem, context: Context, count: int | None = None)
         if str(schedule) not in every:
             seconds = estimate(plan, context).seconds
             every[str(schedule)] = Candidate(schedule, seconds)
+    if not every:
+        raise UnsupportedError(
+            f"{problem}: algorithm winograd: no kernel of {context.target.isa} has columns that "
+            f"divide the {conv.K // conv.groups} filters of a group"
+        )
     ordered = sorted(
         every.values(), key=lambda candidate: (candidate.seconds, str(candidate.schedule))
     )
@@ -378,6 +387,8 @@ def schedules(problem: Problem, isa: str, threads: int) -> Iterator[Schedule]:
         tiles = tile.tiles(conv)
         for cols in sorted({cols for _, cols in kernels}):
             if cols - lanes >= -(-conv.K // lanes) * lanes:
+                continue
+            if conv.groups > 1 and conv.K // conv.groups % cols:
                 continue
             filters = -(-conv.K // cols) * cols
             most = max(rows for rows, width in kernels if width == cols)

@@ -103,9 +103,19 @@ def product_of(conv: Conv2d, tile: OutputTile, lanes: int) -> tuple[Contraction,
     return Contraction(dims, out, a, b, padded=False), strides
 
 
+def _dense(problem: Problem) -> Conv2d:
+    """Return the problem over two axes. Raises UnsupportedError for one with groups of channels."""
+    conv = convolution(problem)
+    if conv.groups > 1:
+        raise UnsupportedError(
+            f"{problem}: algorithm winograd: groups={conv.groups}: expected 1 on devices"
+        )
+    return conv
+
+
 def resolve(problem: Problem, schedule: Schedule) -> GroupedWinograd:
     """Return the plan of a schedule. Raises SpecError or UnsupportedError where it does not fit."""
-    conv, transform = convolution(problem), schedule.transform
+    conv, transform = _dense(problem), schedule.transform
     if transform is None or transform.name != "winograd" or schedule.nest[0] != transform:
         raise SpecError(f"schedule {schedule}: expected winograd(m) ahead of its loops")
     tile = schedule_tile(conv, f"schedule {schedule}: {transform}", transform.numbers)
@@ -124,7 +134,7 @@ def rank(problem: Problem, context: Context) -> list[Candidate]:
 
     Raises UnsupportedError where the target lacks what they need.
     """
-    conv, every, target = convolution(problem), list[Candidate](), context.target
+    conv, every, target = _dense(problem), list[Candidate](), context.target
     if target.isa.language == "opencl" and not target.has("fp64"):
         raise UnsupportedError(
             f"{problem}: algorithm winograd: features of {target.model_name}: expected fp64, in "

@@ -115,7 +115,7 @@ def shape_fields(
     return {
         "tall": tile.down.m, "wide": tile.across.m,
         "rows": tile.down.points, "columns": tile.across.points, "across": across, "down": down,
-        "height": conv.H, "width": conv.W, "channels": conv.C,
+        "height": conv.H, "width": conv.W, "channels": conv.C, "depth": conv.C // conv.groups,
         "top": conv.pad[0], "left": conv.pad[1], "p": conv.P, "q": conv.Q, "filters": conv.K,
         **_distances("x", strides.get("I") or conv.arrays()["I"][1]),
         **_distances("y", strides.get("O") or conv.arrays()["O"][1]),
@@ -162,7 +162,7 @@ def _tile(plan: WinogradPlan, symbol: str, rows: int) -> LoopFunction:
         Let("t", Fields(tuple(fields.items())), "ps_tile", static=not ahead),
         Declare(Buffer("acc", "ps_vec", as_index(rows * kernel.vecs), Scope.REGISTER)),
         Invoke("ps_begin", (acc, t, out, 0)),
-        Invoke("ps_run", (acc, t, *factors, plan.problem.C, 1)),
+        Invoke("ps_run", (acc, t, *factors, plan.depth, 1)),
         Invoke("ps_end", (acc, t, out, 0)),
     )
 
@@ -195,20 +195,24 @@ def _multiply(plan: WinogradPlan, symbol: str) -> LoopFunction:
         a, c = Address(Named("a"), at * plan.v_tile), Address(Named("c"), at * plan.m_tile)
         return Invoke(f"{symbol}_t{rows}", (a, Named("u"), c, *_next(plan, at)))
 
-    a = Address(Named("v"), point * (plan.v_tiles * plan.v_tile))
+    groups = plan.problem.groups
+    place = point * (plan.v_tiles * plan.v_tile)
+    if groups > 1:  # that of the panel's filters
+        place = place + (Variable("k0") + k) // (plan.problem.K // groups) * plan.depth
+    a = Address(Named("v"), place)
     c = Address(Named("sums"), point * (plan.t * plan.m_tile) + k)
     columns: list[LoopStatement] = [
         Point(Buffer("a", "float32", const=True), a),
         Point(Buffer("c", "float32"), c),
         loop(row.name, whole, tile(kernel.rows, row), step=kernel.rows),
         *(If(compare(tiles - whole, "==", rest), block(tile(rest, whole))) for rest in plan.rests),
-        Advance("u", as_index(plan.problem.C * kernel.cols)),
+        Advance("u", as_index(plan.depth * kernel.cols)),
     ]
     points = loop("point", plan.points, loop("k", Variable("width"), *columns, step=kernel.cols))
     return _function(
         f"{symbol}_multiply",
         {"v": "const float32", "u": "const float32", "sums": "float32"},
-        ["tiles", "width"],
+        ["tiles", "width", *["k0"] * (groups > 1)],
         Let(whole.name, tiles // kernel.rows * kernel.rows),
         points,
     )
@@ -219,7 +223,7 @@ def _next(plan: WinogradPlan, row: Variable) -> list[Index]:
     if not plan.schedule.has(Ahead):
         return []
     lines, first, end = plan.prefetch
-    start, rows = 4 * plan.problem.C * plan.kernel.cols, plan.kernel.rows
+    start, rows = 4 * plan.depth * plan.kernel.cols, plan.kernel.rows
     place = as_index(start)
     if plan.calls > 1:
         place = place + 64 * lines * (row // rows - first)
@@ -232,7 +236,7 @@ def _block(plan: WinogradPlan, symbol: str) -> LoopFunction:
     """Return the function of products of tiles t0.. by filters k0.., and of what leaves them."""
     conv, t0, k0 = plan.problem, Variable("t0"), Variable("k0")
     t1, width = Variable("t1"), Variable("width")
-    factors = Address(Member("g", "packed", pointed=True), k0 * (plan.points * conv.C))
+    factors = Address(Member("g", "packed", pointed=True), k0 * (plan.points * plan.depth))
     v, sums, g = map(Named, ("v", "sums", "g"))
     return _function(
         f"{symbol}_block",
@@ -240,7 +244,7 @@ def _block(plan: WinogradPlan, symbol: str) -> LoopFunction:
         ["t0", "k0"],
         Let("t1", least(plan.tiles, t0 + plan.t)),
         Let("width", least(plan.k, plan.filters - k0)),
-        Invoke(f"{symbol}_multiply", (v, factors, sums, t1 - t0, width)),
+        Invoke(f"{symbol}_multiply", (v, factors, sums, t1 - t0, width, *[k0] * (conv.groups > 1))),
         Invoke(f"{symbol}_output", (g, sums, t0, t1, k0, least(width, conv.K - k0))),
     )
 
@@ -293,7 +297,7 @@ def _floats(name: str, at: Index) -> Point:
 def _comment(plan: WinogradPlan, caches: tuple[int, ...]) -> str:
     """Return a comment: the bytes that the products of one block read and write."""
     inputs = plan.points * plan.t * plan.problem.C
-    filters = plan.points * min(plan.k, plan.filters) * plan.problem.C
+    filters = plan.points * min(plan.k, plan.filters) * plan.depth
     x, w, sums = (bytes_text(4 * size) for size in (inputs, filters, plan.m_size))
     return f"A block: transformed x {x}, transformed w {w}, sums {sums}; {caches_text(caches)}"
 

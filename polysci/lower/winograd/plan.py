@@ -54,6 +54,11 @@ class WinogradPlan:
         return _up(self.problem.K, self.kernel.cols)
 
     @property
+    def depth(self) -> int:
+        """Channels that a filter reads."""
+        return self.problem.C // self.problem.groups
+
+    @property
     def v_tile(self) -> int:
         return _pitch(_up(self.problem.C, self.kernel.lanes))
 
@@ -101,7 +106,7 @@ class WinogradPlan:
 
     @property
     def packed(self) -> int:
-        return self.points * self.problem.C * self.filters
+        return self.points * self.depth * self.filters
 
     @property
     def rests(self) -> list[int]:
@@ -141,6 +146,11 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
     if size["k"] % kernel.cols:
         raise UnsupportedError(
             f"schedule {schedule}: k:{size['k']} is no multiple of {kernel.cols} columns"
+        )
+    if conv.groups > 1 and conv.K // conv.groups % kernel.cols:
+        raise UnsupportedError(
+            f"schedule {schedule}: {kernel.cols} columns do not divide the "
+            f"{conv.K // conv.groups} filters of a group"
         )
     if kernel.rows > size["t"]:
         raise UnsupportedError(

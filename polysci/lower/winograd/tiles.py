@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Final
 
 from polysci.errors import UnsupportedError
 from polysci.numerics.filtering import OUTPUTS, Filtering, filtering
@@ -13,6 +14,7 @@ from polysci.ops.problem import Problem
 
 Strides = tuple[int, ...]
 Numbers = tuple[int, ...]
+LEAST_OF_A_GROUP: Final = 8  # channels and filters
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def refusal(problem: Problem) -> str:
     none = (1,) * len(problem.taps)
     rules = (
         ("dtype", problem.dtype, "f32"), ("stride", problem.stride, none),
-        ("dilation", problem.dilation, none), ("groups", problem.groups, 1),
+        ("dilation", problem.dilation, none),
     )  # fmt: skip
     wrong = [f"{name}={value}: expected {rule}" for name, value, rule in rules if value != rule]
     if not set(problem.taps) <= set(OUTPUTS) or max(problem.taps) == 1:
@@ -69,6 +71,13 @@ def refusal(problem: Problem) -> str:
         wrong.append(
             f"filter={problem.taps}: expected {', '.join(most)} or {last} taps along each axis, "
             "not 1 along all"
+        )
+    groups = problem.groups
+    least = min(problem.C // groups, problem.K // groups)
+    if groups > 1 and least < LEAST_OF_A_GROUP:
+        wrong.append(
+            f"groups={groups} of {problem.C // groups} channels and {problem.K // groups} filters: "
+            f"expected {LEAST_OF_A_GROUP} or more of each"
         )
     return "; ".join(wrong)
 
@@ -85,7 +94,7 @@ def convolution(problem: Problem) -> Conv2d:
     assert isinstance(problem, Conv1d)
     return Conv2d(
         N=problem.N, C=problem.C, H=1, W=problem.W, K=problem.K, R=1, S=problem.S,
-        pad=(0, problem.pad[0]), P=1, Q=problem.Q, layout=problem.layout,
+        pad=(0, problem.pad[0]), groups=problem.groups, P=1, Q=problem.Q, layout=problem.layout,
         activation=problem.activation,
     )  # fmt: skip
 

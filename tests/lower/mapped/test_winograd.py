@@ -75,6 +75,13 @@ def test_auto_compares_both_on_a_gpu() -> None:
     assert kinds == {"None", "winograd(2)", "winograd(4)"}
 
 
+def test_devices_refuse_groups_of_channels() -> None:
+    text = "g2mb1ic64ih56oc64kh3ph1"
+    problem, context = parse_problem(text), context_of(text, "a100-108")
+    with pytest.raises(UnsupportedError, match="algorithm winograd: groups=2: expected 1 on devi"):
+        candidates(problem, context, 1, "winograd")
+
+
 def test_devices_without_doubles_refuse_it() -> None:
     text = "mb1ic64ih56oc64kh3ph1"
     problem, context = parse_problem(text), context_of(text, "mali-g78-14")
