@@ -44,11 +44,11 @@ PS_INLINE void ps_winograd_tile(ps_winograd g, float *restrict v, const float *r
     }
 }
 
-PS_SCALAR unsigned ps_bits(int64_t first, int64_t limit, int count)
+PS_SCALAR unsigned ps_bits(int64_t first, int64_t limit, int count, int step)
 {
     unsigned found = 0;
     for (int i = 0; i < count; ++i)
-        found |= (unsigned)(first + i >= 0 && first + i < limit) << i;
+        found |= (unsigned)(first + i * step >= 0 && first + i * step < limit) << i;
     return found;
 }
 
@@ -64,10 +64,13 @@ PS_SCALAR int64_t ps_winograd_run(ps_winograd g, int64_t tile, int64_t last)
 /* The first pixel of a tile: of y, or with padding of x. */
 PS_SCALAR int64_t ps_tile_row(ps_winograd g, int64_t tile)
 {
-    return tile / g.across % g.down * g.tall;
+    return ps_tile_start(tile / g.across % g.down, g.tall, g.tall_step);
 }
 
-PS_SCALAR int64_t ps_tile_col(ps_winograd g, int64_t tile) { return tile % g.across * g.wide; }
+PS_SCALAR int64_t ps_tile_col(ps_winograd g, int64_t tile)
+{
+    return ps_tile_start(tile % g.across, g.wide, g.wide_step);
+}
 
 PS_SCALAR int64_t ps_tile_image(ps_winograd g, int64_t tile)
 {
@@ -82,20 +85,22 @@ PS_INLINE void ps_winograd_direct(ps_winograd g, const float *restrict x, float 
     for (int64_t tile = first; tile < last; ++tile, v += g.v_tile) {
         const int64_t row = ps_tile_row(g, tile) - g.top, col = ps_tile_col(g, tile) - g.left;
         const int64_t at = ps_tile_image(g, tile) * g.x_image + row * g.x_row + col * g.x_col;
-        ps_inside part = {ps_bits(row, g.height, g.rows), ps_bits(col, g.width, g.columns),
-                          PS_LANES};
+        const int64_t x_row = g.x_row * g.tall_step, x_col = g.x_col * g.wide_step;
+        ps_inside part = {ps_bits(row, g.height, g.rows, g.tall_step),
+                          ps_bits(col, g.width, g.columns, g.wide_step), PS_LANES};
         int64_t c = 0;
         if (part.rows == all_rows && part.cols == all_cols)
             for (; c + PS_LANES <= g.channels; c += PS_LANES)
-                ps_winograd_tile(g, v + c, x, at + c, g.x_row, g.x_col, 0);
+                ps_winograd_tile(g, v + c, x, at + c, x_row, x_col, 0);
         for (; c < g.channels; c += PS_LANES) {
             part.lanes = (int)ps_least(PS_LANES, g.channels - c);
-            ps_winograd_tile(g, v + c, x, at + c, g.x_row, g.x_col, &part);
+            ps_winograd_tile(g, v + c, x, at + c, x_row, x_col, &part);
         }
     }
 }
 
-/* V of tiles whose channels lie apart: rows of a run of tiles are turned into a box first. */
+/* V of tiles whose channels lie apart: rows of a run of tiles are turned into a box first.  Columns
+ * of a tile are neighbours. */
 PS_INLINE void ps_winograd_turned(ps_winograd g, const float *restrict x, float *restrict v,
                                   int64_t first, int64_t last)
 {
@@ -112,13 +117,14 @@ PS_INLINE void ps_winograd_turned(ps_winograd g, const float *restrict x, float 
         for (int64_t c = 0; c < g.channels; c += PS_LANES) {
             for (int i = 0; i < g.rows; ++i) {
                 float *to = box + i * line;
-                const int real = row + i >= 0 && row + i < g.height && low < high;
+                const int64_t y = row + i * g.tall_step;
+                const int real = y >= 0 && y < g.height && low < high;
                 for (int64_t j = 0; j < wide; ++j)
                     if (!real || j < low || j >= high)
                         ps_store(to + j * PS_LANES, ps_zero());
                 if (real)
                     ps_turn(to + low * PS_LANES, PS_LANES,
-                            image + c * g.x_channel + (row + i) * g.x_row + (col + low) * g.x_col,
+                            image + c * g.x_channel + y * g.x_row + (col + low) * g.x_col,
                             g.x_channel, high - low, ps_least(PS_LANES, g.channels - c));
             }
             for (int64_t j = 0; j < run; ++j)

@@ -89,8 +89,10 @@ PS_INLINE void ps_winograd_along(ps_winograd g, const ps_winograd_end *e, float 
     for (int64_t tile = first; tile < last; ++tile, points += g.m_tile) {
         const int64_t p = ps_tile_row(g, tile), q = ps_tile_col(g, tile);
         const int64_t at = ps_tile_image(g, tile) * g.y_image + p * g.y_row + q * g.y_col + k0;
-        ps_winograd_place to = {g.y_row, g.y_col, 0, g.tall, g.wide, PS_LANES, 0};
-        const int rows = (int)ps_least(g.tall, g.p - p), cols = (int)ps_least(g.wide, g.q - q);
+        ps_winograd_place to = {g.y_row * g.tall_step, g.y_col * g.wide_step, 0, g.tall, g.wide,
+                                PS_LANES, 0};
+        const int rows = (int)ps_least(g.tall, ps_ceil_div(g.p - p, g.tall_step));
+        const int cols = (int)ps_least(g.wide, ps_ceil_div(g.q - q, g.wide_step));
         int64_t k = 0;
         if (rows == g.tall && cols == g.wide)
             for (; k + PS_LANES <= count; k += PS_LANES) {
@@ -140,14 +142,14 @@ PS_INLINE void ps_winograd_apart(ps_winograd g, const ps_winograd_end *e, float 
     for (int64_t tile = first, run; tile < last; tile += run, points += run * g.m_tile) {
         run = ps_winograd_run(g, tile, last);
         const int64_t p = ps_tile_row(g, tile), q = ps_tile_col(g, tile);
-        const int64_t wide = ps_least(run * g.wide, g.q - q), rows = ps_least(g.tall, g.p - p);
+        const int64_t wide = ps_least(run * g.wide, g.q - q), rows = ps_least(g.tall, ps_ceil_div(g.p - p, g.tall_step));
         const int64_t at = ps_tile_image(g, tile) * g.y_image + p * g.y_row + q * g.y_col;
         for (int64_t k = 0; k < count; k += PS_LANES) {
             for (int64_t j = 0; j < run; ++j)
                 ps_winograd_back(g, box, j * g.wide * PS_LANES, points + j * g.m_tile + k, e, to);
             for (int64_t i = 0; i < rows; ++i)
                 for (int64_t j = 0; j < wide; j += PS_LANES)
-                    ps_winograd_leave(y, at + i * g.y_row + j * g.y_col + (k0 + k) * g.y_channel,
+                    ps_winograd_leave(y, at + i * g.tall_step * g.y_row + j * g.y_col + (k0 + k) * g.y_channel,
                                       g.y_channel, box + (i * WIDE + j) * PS_LANES,
                                       (int)ps_least(PS_LANES, wide - j),
                                       (int)ps_least(PS_LANES, count - k), k0 + k, e);

@@ -42,12 +42,12 @@ PS_INLINE void ps_winograd_back(ps_winograd g, const ps_args *args, const float 
         for (int i = 0; i < ps_winograd_half(g.tall); ++i) {
             PS_UNROLL
             for (int side = 0; side < across; ++side) {
-                const int64_t p = row + down * i + half;
+                const int64_t p = row + (down * i + half) * g.tall_step;
                 _Alignas(64) ps_vec some[2];
                 ps_winograd_out(some, t + i * g.columns, g.wide, g.columns, side);
                 PS_UNROLL
                 for (int j = 0; j < ps_winograd_half(g.wide); ++j) {
-                    const int64_t q = col + across * j + side;
+                    const int64_t q = col + (across * j + side) * g.wide_step;
                     if (p < g.p && q < g.q)
                         ps_winograd_put(g, args, image + p * g.y_row + q * g.y_col + k * g.y_channel,
                                         some[j], k, lanes, activation);
@@ -63,7 +63,8 @@ PS_INLINE void ps_winograd_output(ps_winograd g, const ps_args *args, const floa
                                   ps_activation activation)
 {
     for (int64_t tile = first; tile < last; ++tile, points += g.m_tile) {
-        const int64_t row = tile / g.across % g.down * g.tall, col = tile % g.across * g.wide;
+        const int64_t row = ps_tile_start(tile / g.across % g.down, g.tall, g.tall_step);
+        const int64_t col = ps_tile_start(tile % g.across, g.wide, g.wide_step);
         const int64_t image = tile / (g.across * g.down) * g.y_image;
         for (int64_t k = 0; k < count; k += PS_LANES)
             ps_winograd_back(g, args, points + k, image, row, col, k0 + k,

@@ -18,6 +18,7 @@ enum {
 typedef struct {
     int tall, wide;                /* pixels of y down and across a tile */
     int rows, columns;             /* points down and across a tile: 1, 4, 6 or 8 */
+    int tall_step, wide_step;      /* from one pixel of a tile to the next: dilation */
     int64_t across, down;          /* tiles of an image */
     int64_t height, width, channels; /* of x */
     int64_t top, left;             /* padding */
@@ -75,6 +76,13 @@ PS_SMALL double ps_winograd_power(int points, int taps, int j, int tap)
     for (int i = 0; i < tap; ++i)
         power *= ps_winograd_point(j);
     return power;
+}
+
+/* The first pixel along an axis of a tile of `count` pixels; tiles of neighbouring pixels lie side
+ * by side, if a filter reads every step-th. */
+PS_SMALL int64_t ps_tile_start(int64_t tile, int count, int step)
+{
+    return tile / step * count * step + tile % step;
 }
 
 PS_INLINE ps_vec ps_minus(ps_vec x, ps_vec y) { return x - y; }

@@ -11,12 +11,13 @@ PS_INLINE void ps_winograd_tile(ps_winograd g, const ps_x *image, float *v, int6
         _Alignas(64) ps_vec t[PS_POINTS / 2 * PS_POINTS];
         PS_UNROLL
         for (int j = 0; j < g.columns; ++j) {
-            const int across = col + j >= 0 && col + j < g.width;
+            const int64_t x_col = col + j * g.wide_step;
+            const int across = x_col >= 0 && x_col < g.width;
             _Alignas(64) ps_vec d[PS_POINTS], some[PS_POINTS / 2];
             PS_UNROLL
             for (int i = 0; i < g.rows; ++i) {
-                const int real = across && row + i >= 0 && row + i < g.height;
-                const int64_t at = (row + i) * g.x_row + (col + j) * g.x_col;
+                const int64_t x_row = row + i * g.tall_step, at = x_row * g.x_row + x_col * g.x_col;
+                const int real = across && x_row >= 0 && x_row < g.height;
                 d[i] = real ? ps_read_apart(image + at, g.x_channel, lanes) : ps_zero();
             }
             ps_winograd_in(some, d, g.rows, half);
@@ -36,8 +37,8 @@ PS_INLINE void ps_winograd_input(ps_winograd g, const ps_x *x, float *v, int64_t
                                  int64_t last)
 {
     for (int64_t tile = first; tile < last; ++tile, v += g.v_tile) {
-        const int64_t row = tile / g.across % g.down * g.tall - g.top;
-        const int64_t col = tile % g.across * g.wide - g.left;
+        const int64_t row = ps_tile_start(tile / g.across % g.down, g.tall, g.tall_step) - g.top;
+        const int64_t col = ps_tile_start(tile % g.across, g.wide, g.wide_step) - g.left;
         const int64_t image = tile / (g.across * g.down) * g.x_image;
         for (int64_t c = 0; c < g.channels; c += PS_LANES)
             ps_winograd_tile(g, x + image + c * g.x_channel, v + c, row, col,

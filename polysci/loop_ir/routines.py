@@ -185,7 +185,13 @@ def _winograd_weights(user: User, g: Fields, w: Pointer, packed: Pointer) -> Non
 def _tile_place(g: Fields, tile: int) -> tuple[int, int, int]:
     """Return image, row and column of a tile's first pixel of y."""
     across, down = g["across"], g["down"]
-    row, column = tile // across % down * g["tall"], tile % across * g["wide"]
+    row, column = (
+        at // step * count * step + at % step
+        for at, count, step in (
+            (tile // across % down, g["tall"], g["tall_step"]),
+            (tile % across, g["wide"], g["wide_step"]),
+        )
+    )
     return tile // (across * down), row, column
 
 
@@ -196,7 +202,8 @@ def _winograd_input(user: User, g: Fields, x: Pointer, v: Pointer, first: int, l
     whole = np.arange(-(-len(channels) // user.unit.lanes) * user.unit.lanes)
     for at, tile in enumerate(range(first, last)):
         image, row, column = _tile_place(g, tile)
-        rows, columns = row - g["top"] + np.arange(high), column - g["left"] + np.arange(wide)
+        rows = row - g["top"] + np.arange(high) * g["tall_step"]
+        columns = column - g["left"] + np.arange(wide) * g["wide_step"]
         real = np.ix_(
             np.flatnonzero((rows >= 0) & (rows < g["height"])),
             np.flatnonzero((columns >= 0) & (columns < g["width"])), channels,
@@ -224,9 +231,9 @@ def _winograd_output(
         places = np.arange(high * wide)[:, None] * g["m_point"] + at * g["m_tile"] + filters
         sums = user.read(points, places).reshape(high, wide, count)
         pixels = np.einsum("pi,ijk,qj->pqk", back, sums, along) + bias
-        pixels = pixels[: g["p"] - row, : g["q"] - column]
-        rows, columns = (start + np.arange(size) for start, size in
-                         zip((row, column), pixels.shape, strict=False))  # fmt: skip
+        rows = np.arange(row, g["p"], g["tall_step"])[: g["tall"]]
+        columns = np.arange(column, g["q"], g["wide_step"])[: g["wide"]]
+        pixels = pixels[: len(rows), : len(columns)]
         y = (image * g["y_image"] + rows[:, None, None] * g["y_row"]
              + columns[:, None] * g["y_col"] + (k0 + filters) * g["y_channel"])  # fmt: skip
         if args["residual"]:

@@ -31,6 +31,7 @@ from polysci.lower.winograd.tiles import (
     image_strides,
     numbers_of,
     refusal,
+    steps_of,
     tile_of,
     tile_sizes,
 )
@@ -114,6 +115,18 @@ def test_columns_of_a_kernel_lie_in_one_group() -> None:
     assert candidates(problem, context, 1, "auto")[0].schedule.transform is None
 
 
+def test_a_dilated_filter_sees_images_of_every_third_pixel() -> None:
+    problem = Conv2d(N=1, C=3, H=9, W=12, K=4, R=3, S=3, pad=3, dilation=3)
+    random, tile = np.random.default_rng(4), tile_of(problem, (4,))
+    x, w = (random.standard_normal(s) for s in (problem.x_shape, problem.w_shape))
+    assert (tile.count(problem), steps_of(problem)) == ((3, 3), (3, 3))
+    found = bound_sizes(problem, x, w, tile)
+    for row, col in np.ndindex(3, 3):
+        part = np.ascontiguousarray(x[:, row::3, col::3])
+        own = Conv2d(N=1, C=3, H=3, W=4, K=4, R=3, S=3, pad=1)
+        assert np.allclose(found[:, row::3, col::3], bound_sizes(own, part, w, tile))
+
+
 def test_sizes_of_groups_are_those_of_each_by_itself() -> None:
     problem = Conv2d(N=2, C=16, H=5, W=6, K=24, R=3, S=3, pad=1, groups=2)
     random, tile = np.random.default_rng(4), tile_of(problem, (4,))
@@ -129,7 +142,7 @@ def test_sizes_of_groups_are_those_of_each_by_itself() -> None:
     ("problem", "told"),
     [
         (CONV.with_(stride=2), "stride=(2, 2): expected (1, 1)"),
-        (CONV.with_(dilation=2, pad=2), "dilation=(2, 2): expected (1, 1)"),
+        (CONV.with_(dilation=2, pad=2, layout="nchw"), "dilation=(2, 2) in nchw: expected 1 along"),
         (CONV.with_(groups=4), "groups=4 of 4 channels and 12 filters: expected 8 or more of each"),
         (CONV.with_(groups=8), "groups=8 of 2 channels and 6 filters: expected 8 or more of each"),
         (CONV.with_(R=4, S=3), "filter=(4, 3): expected 1, 3, 5 or 7 taps along each axis, not 1"),

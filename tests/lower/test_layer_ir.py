@@ -117,6 +117,7 @@ CASES = {
     "winograd, 5x5": Case("mb1ic3ih6oc5kh5ph2", f"winograd(4) k:4 {F4}4x4"),
     "winograd, 7x3": Case("mb1ic2ih7iw6oc5kh7kw3ph3pw1", f"winograd(2,4) {F4}4x8", "nchw"),
     "winograd, groups": Case("g2mb1ic16ih5oc16kh3ph1", f"t:3 winograd(4) k:4 ahead(B) {F4}3x4"),
+    "winograd, dilated": Case("mb1ic3ih7iw5oc5kh3kw3ph2pw3dh1dw2", f"t:4 winograd(2) {F4}4x8"),
     "winograd, a column": Case("mb1ic3ih9iw5oc5kh3kw1ph1pw0", f"t:3 winograd(4) {F4}3x8"),
     "winograd, a line": Case("conv1d mb2ic3iw13oc6kw3pw1", f"winograd(4) k:4* t:3 {F4}3x4", "nchw",
                              threads=2, team=True),

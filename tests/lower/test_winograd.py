@@ -103,7 +103,27 @@ GROUPED: list[tuple[Convolved, tuple[int, ...]]] = [
     (Conv1d(N=2, C=36, W=19, K=64, S=7, pad=3, groups=2), (2,)),
     (Conv1d(N=1, C=32, W=21, K=128, S=3, pad=1, groups=4, layout="nchw"), (4,)),
 ]
-OTHERS = [*others(), *GROUPED]
+# Every size from below a step on, with pads up to the filter's span, and steps of one axis alone.
+DILATED: list[tuple[Convolved, tuple[int, ...]]] = [
+    *(
+        (
+            Conv2d(
+                N=1 + at % 2, C=CHANNELS[at % 13], K=CHANNELS[at * 5 % 13], H=max(1, at), W=11 - at,
+                R=3, S=3, pad=(4, at), dilation=(2, 1 + at % 3),
+            ),
+            (2 + at % 2 * 2,),
+        )
+        for at in range(10)
+    ),
+    (
+        Conv2d(N=2, C=17, H=13, W=37, K=20, R=5, S=3, pad=(4, 1), dilation=(3, 1), layout="nchw"),
+        (4, 2),
+    ),
+    (Conv2d(N=1, C=9, H=13, W=6, K=33, R=3, S=1, pad=(5, 0), dilation=(4, 1), layout="nchw"), (4,)),
+    (Conv2d(N=1, C=18, H=9, W=9, K=64, R=3, S=3, pad=2, dilation=2, groups=2), (2,)),
+    (Conv1d(N=2, C=17, W=41, K=20, S=7, pad=15, dilation=5), (2,)),
+]  # fmt: skip
+OTHERS = [*others(), *GROUPED, *DILATED]
 
 
 def plan_of(
@@ -197,7 +217,7 @@ def test_other_filters_are_within_the_bound_between_guard_pages(judge: Judge, is
     chosen = [
         (at, *case)
         for at, case in enumerate(OTHERS)
-        if isa == BEST or at % 5 == 0 or case in GROUPED
+        if isa == BEST or at % 5 == 0 or case in GROUPED + DILATED
     ]
     sources = []
     for at, problem, numbers in chosen:

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from polysci.cost import Context
@@ -37,6 +36,7 @@ from polysci.lower.winograd.tiles import (
     convolution,
     numbers_of,
     refusal,
+    steps_of,
     tile_of,
     tile_sizes,
 )
@@ -244,23 +244,34 @@ def bound_sizes(problem: Problem, x: NDArray[Any], w: NDArray[Any], tile: Output
         points = np.moveaxis(sums, 2, 3).reshape(*v.shape[:4], conv.K)
         whole = np.einsum("ia,abpqk,jb->piqjk", down[2], points, across[2], optimize=True)
         high, tall, wide, broad, _ = whole.shape
-        result[...] = whole.reshape(high * tall, wide * broad, conv.K)[: conv.P, : conv.Q]
+        rows, cols = (places.reshape(-1) for places in _places(conv, tile, outputs=True))
+        every = whole.reshape(high * tall, wide * broad, conv.K)
+        real = (np.flatnonzero(rows < conv.P), np.flatnonzero(cols < conv.Q))
+        result[np.ix_(rows[real[0]], cols[real[1]])] = every[np.ix_(*real)]
     ordered = results if conv.layout == "nhwc" else results.transpose(0, 3, 1, 2)
     return np.ascontiguousarray(ordered).reshape(problem.y_shape)
 
 
 def _tiles(image: Doubles, conv: Conv2d, tile: OutputTile) -> Doubles:
     """Tiles of pixels, zeros where they leave the image: [p, q, c, i, j]."""
-    axes = (tile.down, tile.across)
-    high, wide = (
-        count * axis.m + axis.r - 1 for count, axis in zip(tile.count(conv), axes, strict=True)
-    )
-    padded = np.zeros((high, wide, conv.C))
+    rows, cols = _places(conv, tile)
     top, left = conv.pad
-    part = image[: max(0, high - top), : max(0, wide - left)]
+    padded = np.zeros((rows.max(initial=0) + 1, cols.max(initial=0) + 1, conv.C))
+    part = image[: max(0, len(padded) - top), : max(0, padded.shape[1] - left)]
     padded[top : top + part.shape[0], left : left + part.shape[1]] = part
-    windows = sliding_window_view(padded, (tile.down.points, tile.across.points), axis=(0, 1))
-    return windows[:: tile.down.m, :: tile.across.m]
+    return padded[rows[:, None, :, None], cols[None, :, None, :]].transpose(0, 1, 4, 2, 3)
+
+
+def _places(conv: Conv2d, tile: OutputTile, *, outputs: bool = False) -> list[NDArray[np.int64]]:
+    """Return rows and columns of the pixels of tiles, of x with its padding or of y: [tile, i]."""
+    found = []
+    for axis, count, step in zip(
+        (tile.down, tile.across), tile.count(conv), steps_of(conv), strict=True
+    ):
+        at = np.arange(count)
+        first = at // step * axis.m * step + at % step
+        found.append(first[:, None] + step * np.arange(axis.m if outputs else axis.points))
+    return found
 
 
 def estimate(plan: WinogradPlan, context: Context) -> WinogradEstimate:

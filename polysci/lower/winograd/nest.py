@@ -54,7 +54,7 @@ from polysci.lower.direct.nest import flush_denormals
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.lower.winograd.plan import WinogradPlan
-from polysci.lower.winograd.tiles import OutputTile, image_strides
+from polysci.lower.winograd.tiles import OutputTile, image_strides, steps_of
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.convolutions import Conv2d
 from polysci.space.directives import Ahead
@@ -111,10 +111,11 @@ def shape_fields(
     ``distances`` are those of points and of tiles, in V and in M; ``columns`` those of U: of a
     block and of a panel.
     """
-    (into, back), (down, across) = distances, tile.count(conv)
+    (into, back), (down, across), steps = distances, tile.count(conv), steps_of(conv)
     return {
         "tall": tile.down.m, "wide": tile.across.m,
-        "rows": tile.down.points, "columns": tile.across.points, "across": across, "down": down,
+        "rows": tile.down.points, "columns": tile.across.points,
+        "tall_step": steps[0], "wide_step": steps[1], "across": across, "down": down,
         "height": conv.H, "width": conv.W, "channels": conv.C, "depth": conv.C // conv.groups,
         "top": conv.pad[0], "left": conv.pad[1], "p": conv.P, "q": conv.Q, "filters": conv.K,
         **_distances("x", strides.get("I") or conv.arrays()["I"][1]),

@@ -47,8 +47,11 @@ class OutputTile:
         return self.points / self.pixels
 
     def count(self, conv: Conv2d) -> tuple[int, int]:
-        """Return how many tiles an image has, down and across."""
-        return -(-conv.P // self.down.m), -(-conv.Q // self.across.m)
+        """Return how many tiles an image has, down and across: those of all residues."""
+        axes = zip(conv.pixels, (self.down, self.across), steps_of(conv), strict=True)
+        # Rounding up twice is rounding up once.
+        down, across = (step * -(-pixels // (step * axis.m)) for pixels, axis, step in axes)
+        return down, across
 
     def tiles(self, conv: Conv2d) -> int:
         """Return how many tiles all images have."""
@@ -63,7 +66,6 @@ def refusal(problem: Problem) -> str:
     none = (1,) * len(problem.taps)
     rules = (
         ("dtype", problem.dtype, "f32"), ("stride", problem.stride, none),
-        ("dilation", problem.dilation, none),
     )  # fmt: skip
     wrong = [f"{name}={value}: expected {rule}" for name, value, rule in rules if value != rule]
     if not set(problem.taps) <= set(OUTPUTS) or max(problem.taps) == 1:
@@ -72,6 +74,8 @@ def refusal(problem: Problem) -> str:
             f"filter={problem.taps}: expected {', '.join(most)} or {last} taps along each axis, "
             "not 1 along all"
         )
+    if problem.layout == "nchw" and problem.taps[-1] > 1 < problem.dilation[-1]:
+        wrong.append(f"dilation={problem.dilation} in nchw: expected 1 along rows, or nhwc")
     groups = problem.groups
     least = min(problem.C // groups, problem.K // groups)
     if groups > 1 and least < LEAST_OF_A_GROUP:
@@ -94,9 +98,20 @@ def convolution(problem: Problem) -> Conv2d:
     assert isinstance(problem, Conv1d)
     return Conv2d(
         N=problem.N, C=problem.C, H=1, W=problem.W, K=problem.K, R=1, S=problem.S,
-        pad=(0, problem.pad[0]), groups=problem.groups, P=1, Q=problem.Q, layout=problem.layout,
-        activation=problem.activation,
+        pad=(0, problem.pad[0]), dilation=(1, problem.dilation[0]), groups=problem.groups,
+        P=1, Q=problem.Q, layout=problem.layout, activation=problem.activation,
     )  # fmt: skip
+
+
+def steps_of(conv: Conv2d) -> tuple[int, int]:
+    """Return how far apart the pixels of a tile are, down and across.
+
+    A dilated filter reads every step-th pixel: the others are images of their own.
+    """
+    down, across = (
+        step if taps > 1 else 1 for step, taps in zip(conv.dilation, conv.taps, strict=True)
+    )
+    return down, across
 
 
 def image_strides(strides: Strides) -> Strides:
