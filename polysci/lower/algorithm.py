@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from polysci.loop_ir.nodes import Team
-from polysci.text.tables import pairs, paragraph, time_text
+from polysci.text.tables import columns, pairs, paragraph, time_text
 
 if TYPE_CHECKING:  # the command line reads the table, and a process that checks results the types
     from polysci.cost import Context
@@ -124,6 +124,25 @@ class ExplainRequest:
         parts = {"Schedule": pairs(rows, width), **sections}
         body = (f"\n{head}\n{text}" for head, text in parts.items())
         return "\n".join([paragraph(self.title, width, ""), *body])
+
+    def render_parts(
+        self, name: str, algorithm: Sequence[tuple[str, str]], buffers: Sequence[tuple[str, ...]],
+        parts: Mapping[str, float], width: int | None,
+    ) -> str:  # fmt: skip
+        """The schedule, rows about its ``algorithm`` and buffers, and parts of the predicted time.
+
+        Parts are seconds by their names.
+        """
+        seconds = sum(parts.values())
+        rows = [
+            (part, time_text(its), f"{100 * its / seconds:.1f} %") for part, its in parts.items()
+        ]
+        sections = {
+            name: pairs(algorithm, width),
+            "Buffers": columns(buffers, (0, 2)),
+            "Prediction": columns([*rows, ("sum", time_text(seconds), "")]),
+        }
+        return self.render(seconds, sections, width) + "\n"
 
     def _speed(self, seconds: float) -> str:
         rate = self.problem.flops / seconds * 1e-9

@@ -49,7 +49,7 @@ from polysci.space.directives.ahead import toggle_ahead
 from polysci.space.enumerate import even_splits
 from polysci.space.schedule import Schedule, Transform
 from polysci.target import microkernels
-from polysci.text.tables import bytes_text, columns, pairs, time_text
+from polysci.text.tables import bytes_text
 
 # Inputs for which f32 holds every number. G divides three taps by 24; of more taps it holds points
 # of polynomials, here such as it divides without a remainder of small primes: (4, -12, -5, 3, 1) is
@@ -160,16 +160,9 @@ class WinogradExplanation:
 
     def render(self, width: int | None = None) -> str:
         plan, predicted = self.plan, self.estimate
-        parts = [
-            (name, time_text(seconds), f"{100 * seconds / predicted.seconds:.1f} %")
-            for name, seconds in predicted.parts.items()
-        ]
-        sections = {
-            "Winograd": pairs(_algorithm(plan), width),
-            "Buffers": columns(_buffers(plan, predicted), (0, 2)),
-            "Prediction": columns([*parts, ("sum", time_text(predicted.seconds), "")]),
-        }
-        return self.request.render(predicted.seconds, sections, width) + "\n"
+        return self.request.render_parts(
+            "Winograd", _algorithm(plan), _buffers(plan, predicted), predicted.parts, width
+        )
 
     def members(self) -> dict[str, Any]:
         """Return the explanation as JSON members; times are in seconds, sizes in bytes."""

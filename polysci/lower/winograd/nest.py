@@ -52,7 +52,7 @@ from polysci.loop_ir.nodes import (
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.direct.nest import flush_denormals
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
-from polysci.lower.lowering import LoweredPrimitive
+from polysci.lower.lowering import LoweredPrimitive, share_turns
 from polysci.lower.winograd.plan import WinogradPlan
 from polysci.lower.winograd.tiles import OutputTile, image_strides, steps_of
 from polysci.numerics.dtypes import PRECISIONS
@@ -346,19 +346,5 @@ def _loops(plan: WinogradPlan, symbol: str) -> list[LoopStatement]:
         body = [loop(iterator(dim).name, extents[dim], *first, *body, step=steps[dim])]
     if "t" not in inner:
         body = [*transform, *body]
-    return _tasks(plan, shared, body) if shared else body
-
-
-def _tasks(
-    plan: WinogradPlan, dims: Sequence[str], body: Sequence[LoopStatement]
-) -> list[LoopStatement]:
-    """Return one loop over a thread's share of all blocks of some dimensions."""
-    counts = {"t": -(-plan.tiles // plan.t), "k": -(-plan.filters // plan.k)}
-    steps, task = {"t": plan.t, "k": plan.k}, Variable("task")
-    origins, below = list[LoopStatement](), 1
-    for dim in reversed(dims):
-        at = task // below % counts[dim] * steps[dim]
-        origins.insert(0, Let(iterator(dim).name, at))
-        below *= counts[dim]
-    first, last = thread_share(below, plan.teams)
-    return [loop("task", last, *origins, *body, start=first)]
+    turns = {"t": (-(-plan.tiles // plan.t), plan.t), "k": (-(-plan.filters // plan.k), plan.k)}
+    return [share_turns({dim: turns[dim] for dim in shared}, plan.teams, body)] if shared else body
