@@ -77,59 +77,78 @@ PS_SCALAR int64_t ps_tile_image(ps_winograd g, int64_t tile)
     return tile / (g.across * g.down);
 }
 
+/* V of a tile whose channels are neighbours in x, those of one plane. */
+PS_INLINE void ps_winograd_channels(ps_winograd g, const float *restrict x, float *restrict v,
+                                    int64_t at, ps_inside part)
+{
+    const unsigned all_rows = (1u << g.rows) - 1, all_cols = (1u << g.columns) - 1;
+    const int64_t x_row = g.x_row * g.tall_step, x_col = g.x_col * g.wide_step;
+    int64_t c = 0;
+    if (part.rows == all_rows && part.cols == all_cols)
+        for (; c + PS_LANES <= g.channels; c += PS_LANES)
+            ps_winograd_tile(g, v + c, x, at + c, x_row, x_col, 0);
+    for (; c < g.channels; c += PS_LANES) {
+        part.lanes = (int)ps_least(PS_LANES, g.channels - c);
+        ps_winograd_tile(g, v + c, x, at + c, x_row, x_col, &part);
+    }
+}
+
 /* V of tiles whose channels are neighbours in x. */
 PS_INLINE void ps_winograd_direct(ps_winograd g, const float *restrict x, float *restrict v,
                                   int64_t first, int64_t last)
 {
-    const unsigned all_rows = (1u << g.rows) - 1, all_cols = (1u << g.columns) - 1;
     for (int64_t tile = first; tile < last; ++tile, v += g.v_tile) {
         const int64_t row = ps_tile_row(g, tile) - g.top, col = ps_tile_col(g, tile) - g.left;
-        const int64_t at = ps_tile_image(g, tile) * g.x_image + row * g.x_row + col * g.x_col;
-        const int64_t x_row = g.x_row * g.tall_step, x_col = g.x_col * g.wide_step;
-        ps_inside part = {ps_bits(row, g.height, g.rows, g.tall_step),
-                          ps_bits(col, g.width, g.columns, g.wide_step), PS_LANES};
-        int64_t c = 0;
-        if (part.rows == all_rows && part.cols == all_cols)
-            for (; c + PS_LANES <= g.channels; c += PS_LANES)
-                ps_winograd_tile(g, v + c, x, at + c, x_row, x_col, 0);
-        for (; c < g.channels; c += PS_LANES) {
-            part.lanes = (int)ps_least(PS_LANES, g.channels - c);
-            ps_winograd_tile(g, v + c, x, at + c, x_row, x_col, &part);
+        const unsigned rows = ps_bits(row, g.height, g.rows, g.tall_step);
+        const unsigned cols = ps_bits(col, g.width, g.columns, g.wide_step);
+        for (int tap = 0; tap < g.planes; ++tap) {
+            const int64_t plane = ps_winograd_plane(g, ps_tile_image(g, tile), tap);
+            const ps_inside part = {plane < 0 ? 0 : rows, cols, PS_LANES};
+            ps_winograd_channels(g, x, v + tap * g.channels,
+                                 plane + row * g.x_row + col * g.x_col, part);
         }
     }
 }
 
-/* V of tiles whose channels lie apart: rows of a run of tiles are turned into a box first.  Columns
- * of a tile are neighbours. */
-PS_INLINE void ps_winograd_turned(ps_winograd g, const float *restrict x, float *restrict v,
-                                  int64_t first, int64_t last)
+/* V of a run of tiles whose channels lie apart: rows are turned into a box first.  Columns of a
+ * tile are neighbours.  Without an image all pixels are 0. */
+PS_INLINE void ps_winograd_turned(ps_winograd g, const float *restrict image, float *restrict v,
+                                  int64_t tile, int64_t run)
 {
     enum { WIDE = 4 * PS_RUN + PS_POINTS - 4 };
     _Alignas(64) float box[PS_POINTS * WIDE * PS_LANES] = {0};
     const int64_t more = g.columns - g.wide;
     const int64_t line = (ps_winograd_most(g) * g.wide + more) * PS_LANES;
+    const int64_t row = ps_tile_row(g, tile) - g.top, col = ps_tile_col(g, tile) - g.left;
+    const int64_t wide = run * g.wide + more, low = ps_least(ps_most(0, -col), wide);
+    const int64_t high = ps_most(low, ps_least(wide, g.width - col));
+    for (int64_t c = 0; c < g.channels; c += PS_LANES) {
+        for (int i = 0; i < g.rows; ++i) {
+            float *to = box + i * line;
+            const int64_t y = row + i * g.tall_step;
+            const int real = image && y >= 0 && y < g.height && low < high;
+            for (int64_t j = 0; j < wide; ++j)
+                if (!real || j < low || j >= high)
+                    ps_store(to + j * PS_LANES, ps_zero());
+            if (real)
+                ps_turn(to + low * PS_LANES, PS_LANES,
+                        image + c * g.x_channel + y * g.x_row + (col + low) * g.x_col,
+                        g.x_channel, high - low, ps_least(PS_LANES, g.channels - c));
+        }
+        for (int64_t j = 0; j < run; ++j)
+            ps_winograd_tile(g, v + j * g.v_tile + c, box, j * g.wide * PS_LANES, line, PS_LANES, 0);
+    }
+}
+
+/* V of tiles whose channels lie apart. */
+PS_INLINE void ps_winograd_apart_x(ps_winograd g, const float *restrict x, float *restrict v,
+                                   int64_t first, int64_t last)
+{
     for (int64_t tile = first, run; tile < last; tile += run, v += run * g.v_tile) {
         run = ps_winograd_run(g, tile, last);
-        const int64_t row = ps_tile_row(g, tile) - g.top, col = ps_tile_col(g, tile) - g.left;
-        const int64_t wide = run * g.wide + more, low = ps_least(ps_most(0, -col), wide);
-        const int64_t high = ps_most(low, ps_least(wide, g.width - col));
-        const float *image = x + ps_tile_image(g, tile) * g.x_image;
-        for (int64_t c = 0; c < g.channels; c += PS_LANES) {
-            for (int i = 0; i < g.rows; ++i) {
-                float *to = box + i * line;
-                const int64_t y = row + i * g.tall_step;
-                const int real = y >= 0 && y < g.height && low < high;
-                for (int64_t j = 0; j < wide; ++j)
-                    if (!real || j < low || j >= high)
-                        ps_store(to + j * PS_LANES, ps_zero());
-                if (real)
-                    ps_turn(to + low * PS_LANES, PS_LANES,
-                            image + c * g.x_channel + y * g.x_row + (col + low) * g.x_col,
-                            g.x_channel, high - low, ps_least(PS_LANES, g.channels - c));
-            }
-            for (int64_t j = 0; j < run; ++j)
-                ps_winograd_tile(g, v + j * g.v_tile + c, box, j * g.wide * PS_LANES, line,
-                                 PS_LANES, 0);
+        for (int tap = 0; tap < g.planes; ++tap) {
+            const int64_t plane = ps_winograd_plane(g, ps_tile_image(g, tile), tap);
+            ps_winograd_turned(g, plane < 0 ? 0 : x + plane, v + tap * g.channels, tile, run);
         }
     }
 }
@@ -141,7 +160,7 @@ PS_INLINE void ps_winograd_input(ps_winograd g, const float *restrict x, float *
     if (g.x_channel == 1)
         ps_winograd_direct(g, x, v, first, last);
     else
-        ps_winograd_turned(g, x, v, first, last);
+        ps_winograd_apart_x(g, x, v, first, last);
 }
 
 /* Taps down and across a filter. */
@@ -169,6 +188,13 @@ PS_SCALAR void ps_winograd_filter(ps_winograd g, double *u, const float *w, cons
     }
 }
 
+/* Where w has the taps of a filter's step: planes of a channel are neighbours there. */
+PS_SMALL int64_t ps_winograd_taps(ps_winograd g, int64_t k, int64_t step)
+{
+    const int64_t channels = g.depth / g.planes;
+    return (k * channels + step % channels) * g.planes + step / channels;
+}
+
 PS_SCALAR void ps_winograd_powers(double *powers, int points, int taps)
 {
     for (int j = 0; j < points; ++j)
@@ -190,7 +216,8 @@ PS_SCALAR void ps_winograd_weights(ps_winograd g, const float *restrict w, float
             for (int64_t c = 0; c < g.depth; ++c) {
                 _Alignas(64) double u[PS_POINTS * PS_POINTS] = {0};
                 if (k < g.filters)
-                    ps_winograd_filter(g, u, w + (k * g.depth + c) * tall * wide, down, across);
+                    ps_winograd_filter(g, u, w + ps_winograd_taps(g, k, c) * tall * wide, down,
+                                       across);
                 const int64_t panel = (k - k0) / g.cols * g.cols;
                 float *to = packed + panel * g.depth + c * g.cols + k - k0 - panel;
                 for (int64_t t = 0; t < points; ++t)

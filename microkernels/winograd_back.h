@@ -81,6 +81,13 @@ PS_INLINE void ps_winograd_back(ps_winograd g, float *restrict y, int64_t at,
     }
 }
 
+/* Where the plane of y begins that has a tile. */
+PS_SMALL int64_t ps_winograd_image(ps_winograd g, int64_t tile)
+{
+    const int64_t image = ps_tile_image(g, tile);
+    return image / g.images * g.y_image + image % g.images * g.y_plane;
+}
+
 /* Tiles of y whose channels are neighbours. */
 PS_INLINE void ps_winograd_along(ps_winograd g, const ps_winograd_end *e, float *restrict y,
                                  const float *restrict points, int64_t first, int64_t last,
@@ -88,7 +95,7 @@ PS_INLINE void ps_winograd_along(ps_winograd g, const ps_winograd_end *e, float 
 {
     for (int64_t tile = first; tile < last; ++tile, points += g.m_tile) {
         const int64_t p = ps_tile_row(g, tile), q = ps_tile_col(g, tile);
-        const int64_t at = ps_tile_image(g, tile) * g.y_image + p * g.y_row + q * g.y_col + k0;
+        const int64_t at = ps_winograd_image(g, tile) + p * g.y_row + q * g.y_col + k0;
         ps_winograd_place to = {g.y_row * g.tall_step, g.y_col * g.wide_step, 0, g.tall, g.wide,
                                 PS_LANES, 0};
         const int rows = (int)ps_least(g.tall, ps_ceil_div(g.p - p, g.tall_step));
@@ -143,7 +150,7 @@ PS_INLINE void ps_winograd_apart(ps_winograd g, const ps_winograd_end *e, float 
         run = ps_winograd_run(g, tile, last);
         const int64_t p = ps_tile_row(g, tile), q = ps_tile_col(g, tile);
         const int64_t wide = ps_least(run * g.wide, g.q - q), rows = ps_least(g.tall, ps_ceil_div(g.p - p, g.tall_step));
-        const int64_t at = ps_tile_image(g, tile) * g.y_image + p * g.y_row + q * g.y_col;
+        const int64_t at = ps_winograd_image(g, tile) + p * g.y_row + q * g.y_col;
         for (int64_t k = 0; k < count; k += PS_LANES) {
             for (int64_t j = 0; j < run; ++j)
                 ps_winograd_back(g, box, j * g.wide * PS_LANES, points + j * g.m_tile + k, e, to);

@@ -22,10 +22,12 @@ typedef struct {
     int64_t across, down;          /* tiles of an image */
     int64_t height, width, channels; /* of x */
     int64_t top, left;             /* padding */
-    int64_t depth;                 /* channels of x that a filter has: those of its group */
+    int64_t depth;                 /* steps of a sum: channels of a group, those of each plane */
+    int planes, plane_stride, plane_step; /* of x in a sum; from one of y, and of a sum, to the next */
+    int64_t front, deep, images;   /* planes of padding, of an image of x and of one of y */
     int64_t p, q, filters;         /* height, width and channels of y */
-    int64_t x_image, x_row, x_col, x_channel;
-    int64_t y_image, y_row, y_col, y_channel;
+    int64_t x_image, x_plane, x_row, x_col, x_channel;
+    int64_t y_image, y_plane, y_row, y_col, y_channel;
     int64_t v_point, v_tile;       /* V and M: from point to point, from tile to tile */
     int64_t m_point, m_tile;
     int64_t block, cols;           /* columns of U: of a block, of a panel that kernels read */
@@ -76,6 +78,13 @@ PS_SMALL double ps_winograd_power(int points, int taps, int j, int tap)
     for (int i = 0; i < tap; ++i)
         power *= ps_winograd_point(j);
     return power;
+}
+
+/* Where number `tap` of the planes of x begins that plane `image` of y sums; -1: outside of x. */
+PS_SMALL int64_t ps_winograd_plane(ps_winograd g, int64_t image, int tap)
+{
+    const int64_t at = image % g.images * g.plane_stride + tap * g.plane_step - g.front;
+    return at < 0 || at >= g.deep ? -1 : image / g.images * g.x_image + at * g.x_plane;
 }
 
 /* The first pixel along an axis of a tile of `count` pixels; tiles of neighbouring pixels lie side

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import product
 from math import prod
 from typing import Any, Final
 
@@ -167,12 +168,13 @@ def _winograd_weights(user: User, g: Fields, w: Pointer, packed: Pointer) -> Non
     channels, filters, cols = g["depth"], g["filters"], g["cols"]
     down, across = _filterings(g)
     points, padded = g["rows"] * g["columns"], -(-filters // cols) * cols
-    shape = (filters, channels, down.r, across.r)
+    shape = (filters, channels // g["planes"], g["planes"], down.r, across.r)
     numbers = user.read(w, np.arange(prod(shape))).reshape(shape)
+    numbers = np.swapaxes(numbers, 1, 2).reshape(filters, channels, down.r, across.r)
     factors = np.zeros((padded, channels, points), np.float32)
     sums = np.einsum("ir,kcrs,js->kcij", down.powers, numbers.astype(np.float64), across.powers)
-    product = sums * np.outer(down.shares, across.shares)
-    factors[:filters] = product.reshape(filters, channels, points)
+    points_of = sums * np.outer(down.shares, across.shares)
+    factors[:filters] = points_of.reshape(filters, channels, points)
     at = 0
     for first in range(0, padded, g["block"]):
         width = min(g["block"], padded - first)
@@ -196,25 +198,28 @@ def _tile_place(g: Fields, tile: int) -> tuple[int, int, int]:
 
 
 def _winograd_input(user: User, g: Fields, x: Pointer, v: Pointer, first: int, last: int) -> None:
-    """Transform tiles of pixels; those outside the image are 0."""
+    """Transform tiles of pixels, plane by plane; those outside the image are 0."""
     channels, high, wide = np.arange(g["channels"]), g["rows"], g["columns"]
     into, along = (axis.matrices[0].astype(np.float32) for axis in _filterings(g))
     whole = np.arange(-(-len(channels) // user.unit.lanes) * user.unit.lanes)
-    for at, tile in enumerate(range(first, last)):
+    for (at, tile), tap in product(enumerate(range(first, last)), range(g["planes"])):
         image, row, column = _tile_place(g, tile)
+        number, plane = divmod(image, g["images"])
+        plane = plane * g["plane_stride"] + tap * g["plane_step"] - g["front"]
         rows = row - g["top"] + np.arange(high) * g["tall_step"]
         columns = column - g["left"] + np.arange(wide) * g["wide_step"]
         real = np.ix_(
-            np.flatnonzero((rows >= 0) & (rows < g["height"])),
+            np.flatnonzero((rows >= 0) & (rows < g["height"]) & (0 <= plane < g["deep"])),
             np.flatnonzero((columns >= 0) & (columns < g["width"])), channels,
         )  # fmt: skip
         pixels = np.zeros((high, wide, len(whole)), np.float32)
         pixels[real] = user.read(
-            x, image * g["x_image"] + rows[real[0]] * g["x_row"] + columns[real[1]] * g["x_col"]
-            + real[2] * g["x_channel"],
+            x, number * g["x_image"] + plane * g["x_plane"] + rows[real[0]] * g["x_row"]
+            + columns[real[1]] * g["x_col"] + real[2] * g["x_channel"],
         )  # fmt: skip
         points = np.einsum("ir,rsc,js->ijc", into, pixels, along)
-        places = np.arange(high * wide)[:, None] * g["v_point"] + at * g["v_tile"] + whole
+        places = np.arange(high * wide)[:, None] * g["v_point"] + at * g["v_tile"]
+        places = places + tap * len(channels) + whole
         user.write(v, places, points.reshape(high * wide, -1))
 
 
@@ -234,7 +239,8 @@ def _winograd_output(
         rows = np.arange(row, g["p"], g["tall_step"])[: g["tall"]]
         columns = np.arange(column, g["q"], g["wide_step"])[: g["wide"]]
         pixels = pixels[: len(rows), : len(columns)]
-        y = (image * g["y_image"] + rows[:, None, None] * g["y_row"]
+        number, plane = divmod(image, g["images"])
+        y = (number * g["y_image"] + plane * g["y_plane"] + rows[:, None, None] * g["y_row"]
              + columns[:, None] * g["y_col"] + (k0 + filters) * g["y_channel"])  # fmt: skip
         if args["residual"]:
             pixels = pixels + user.read(args["residual"], y)

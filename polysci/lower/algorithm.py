@@ -77,7 +77,7 @@ class ExactInputs:
     ``largest`` bounds absolute values (None: as many as the sums of products allow); weights are
     then multiplied by ``scale``, and only ``channels`` input channels of a filter are not zero
     (0: all of them). With ``patterns``, taps along an axis, a channel of a filter is plus or minus
-    the product of one pattern for each axis, or zero.
+    the product of one pattern for each of the last two axes, or zero, and of further axes one tap.
     """
 
     largest: int | None = None
@@ -87,7 +87,9 @@ class ExactInputs:
 
     def filters(self, taps: Sequence[int]) -> list[tuple[int, ...]]:
         """Return the products of patterns for axes of so many taps, row by row; empty for none."""
-        own = [[it for it in self.patterns if len(it) == count] for count in taps]
+        own = [[it for it in self.patterns if len(it) == count] for count in taps[-2:]]
+        for count in taps[:-2]:
+            own.insert(0, [tuple(int(i == at) for i in range(count)) for at in range(count)])
         return [tuple(map(prod, product(*chosen))) for chosen in product(*own)]
 
 

@@ -51,6 +51,7 @@ from tests.support.samples import FIXED, fixed_context, resized
 
 SIZES = (2, 4)
 CONV = Conv2d(N=1, C=16, H=8, W=8, K=48, R=3, S=3, pad=1)
+DEEP = Conv3d(N=2, C=8, D=5, H=4, W=4, K=16, T=3, R=3, S=3, pad=1)
 WIDE = Conv2d(N=1, C=128, H=28, W=28, K=128, R=3, S=3, pad=1)
 KERNEL = "brgemm_avx512_f32_2x16"
 MATMUL = Nest("""
@@ -127,6 +128,18 @@ def test_a_dilated_filter_sees_images_of_every_third_pixel() -> None:
         assert np.allclose(found[:, row::3, col::3], bound_sizes(own, part, w, tile))
 
 
+def test_planes_are_summed_as_channels_are() -> None:
+    problem = DEEP.with_(stride=(2, 1, 1))
+    random, tile = np.random.default_rng(4), tile_of(convolution(problem), (4,))
+    x, w = (random.standard_normal(s) for s in (problem.x_shape, problem.w_shape))
+    found, one = bound_sizes(problem, x, w, tile), Conv2d(N=2, C=8, H=4, W=4, K=16, R=3, S=3, pad=1)
+    for z in range(problem.Z):
+        parts = [bound_sizes(one, np.ascontiguousarray(x[:, 2 * z + t - 1]), w[:, :, t], tile)
+                 for t in range(3) if 0 <= 2 * z + t - 1 < problem.D]  # fmt: skip
+        assert np.allclose(found[:, z], sum(parts))
+    assert count_roundings(convolution(problem), tile) == 3 * 8 + 14
+
+
 def test_sizes_of_groups_are_those_of_each_by_itself() -> None:
     problem = Conv2d(N=2, C=16, H=5, W=6, K=24, R=3, S=3, pad=1, groups=2)
     random, tile = np.random.default_rng(4), tile_of(problem, (4,))
@@ -145,10 +158,21 @@ def test_sizes_of_groups_are_those_of_each_by_itself() -> None:
         (CONV.with_(dilation=2, pad=2, layout="nchw"), "dilation=(2, 2) in nchw: expected 1 along"),
         (CONV.with_(groups=4), "groups=4 of 4 channels and 12 filters: expected 8 or more of each"),
         (CONV.with_(groups=8), "groups=8 of 2 channels and 6 filters: expected 8 or more of each"),
-        (CONV.with_(R=4, S=3), "filter=(4, 3): expected 1, 3, 5 or 7 taps along each axis, not 1"),
-        (CONV.with_(R=1, S=1), "filter=(1, 1): expected 1, 3, 5 or 7 taps along each axis, not 1"),
+        (
+            CONV.with_(R=4, S=3),
+            "filter=(4, 3): expected 1, 3, 5 or 7 taps along rows and columns, not 1",
+        ),
+        (
+            CONV.with_(R=1, S=1),
+            "filter=(1, 1): expected 1, 3, 5 or 7 taps along rows and columns, not 1",
+        ),
         (Conv1d(N=1, C=4, W=9, K=4, S=3, stride=2), "stride=(2,): expected (1,)"),
-        (Conv3d(N=1, C=2, D=4, H=4, W=4, K=2, T=3, R=3, S=3), "over one or two axes"),
+        (DEEP.with_(stride=2), "stride=(2, 2, 2): expected (2, 1, 1)"),
+        (DEEP.with_(groups=2), "groups=2 over three axes: expected 1"),
+        (
+            DEEP.with_(R=1, S=1),
+            "filter=(3, 1, 1): expected 1, 3, 5 or 7 taps along rows and columns",
+        ),
         (MATMUL, "it is no convolution"),
     ],
 )
@@ -240,7 +264,7 @@ def test_a_line_is_an_image_of_one_row() -> None:
     line = Conv1d(N=2, C=5, W=12, K=7, S=3, pad=1, layout="nchw")
     conv = convolution(line)
     assert (conv.H, conv.P, conv.R, conv.Q, conv.pad) == (1, 1, 1, 12, (0, 1))
-    assert image_strides((60, 12, 1)) == (60, 12, 0, 1)
+    assert image_strides((60, 12, 1)) == (60, 12, 0, 0, 1)
     words = "t:3 winograd(4) k:4 > brgemm_portable_f32_3x4"
     request = ExplainRequest("", line, parse(words), fixed_context(line))
     assert "F(1x4, 1x3): 6 products for 12" in algorithm_named("winograd").explain(request).render()

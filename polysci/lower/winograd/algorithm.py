@@ -35,6 +35,7 @@ from polysci.lower.winograd.tiles import (
     OutputTile,
     convolution,
     numbers_of,
+    planes_of,
     refusal,
     steps_of,
     tile_of,
@@ -220,11 +221,14 @@ def bound_sizes(problem: Problem, x: NDArray[Any], w: NDArray[Any], tile: Output
     Anderson, Soodhalter and Gregg, Error analysis and improving the accuracy of Winograd
     convolution for deep neural networks, ACM TOMS 46(4), 2020, section 4.
     """
-    conv = convolution(problem)
+    conv, planes = convolution(problem), planes_of(problem)
     down, across = ([abs(matrix) for matrix in axis.matrices] for axis in (tile.down, tile.across))
-    images = np.asarray(abs(x), np.float64).reshape(conv.x_shape)
-    images = images if conv.layout == "nhwc" else images.transpose(0, 2, 3, 1)
-    taps = np.asarray(abs(w), np.float64).reshape(conv.w_shape)
+    images = np.asarray(abs(x), np.float64)
+    images = images if conv.layout == "nchw" else np.moveaxis(images, -1, 1)
+    channels = (conv.C // planes.taps, planes.size, conv.H, conv.W)
+    images = planes.expand(np.swapaxes(images.reshape(-1, *channels), 1, 2)).transpose(0, 2, 3, 1)
+    taps = np.asarray(abs(w), np.float64).reshape(conv.K, -1, planes.taps, *conv.taps)
+    taps = np.swapaxes(taps, 1, 2).reshape(conv.w_shape)
     filters = np.einsum("ar,kcrs,bs->abck", down[1], taps, across[1], optimize=True)
     groups = (*filters.shape[:3], conv.groups, conv.K // conv.groups)
     filters = np.moveaxis(filters.reshape(groups), 3, 2)
@@ -241,7 +245,8 @@ def bound_sizes(problem: Problem, x: NDArray[Any], w: NDArray[Any], tile: Output
         every = whole.reshape(high * tall, wide * broad, conv.K)
         real = (np.flatnonzero(rows < conv.P), np.flatnonzero(cols < conv.Q))
         result[np.ix_(rows[real[0]], cols[real[1]])] = every[np.ix_(*real)]
-    ordered = results if conv.layout == "nhwc" else results.transpose(0, 3, 1, 2)
+    whole = results.reshape(-1, planes.outputs, *results.shape[1:])
+    ordered = whole if conv.layout == "nhwc" else np.moveaxis(whole, -1, 1)
     return np.ascontiguousarray(ordered).reshape(problem.y_shape)
 
 
@@ -284,10 +289,11 @@ def count_work(plan: WinogradPlan) -> WinogradWork:
     order = [loop.dim for loop in plan.schedule.loops]
     into, back = count_operations(plan.tile, conv.layout)
     _, first, end = plan.prefetch
+    planes = planes_of(plan.origin).taps
     arriving = end - first if plan.schedule.has(Ahead) else 1
     return WinogradWork(
         kernel=plan.kernel, depth=plan.depth, teams=plan.teams, fused=plan.fused,
-        operations=(-(-conv.C // lanes) * plan.tiles * into,
+        operations=(planes * -(-conv.C // planes // lanes) * plan.tiles * into,
                     -(-conv.K // lanes) * plan.tiles * back),
         gemms=points * (plan.filters // plan.kernel.cols), blocks=_blocks(plan),
         panel_reads=full * plan.calls + -(-last // plan.kernel.rows),

@@ -25,7 +25,7 @@ from polysci.lower.winograd.tiles import (
     tile_sizes,
 )
 from polysci.numerics.affine import Affine
-from polysci.ops.convolutions import Conv2d
+from polysci.ops.convolutions import Conv2d, Conv3d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.contraction import Contraction, Dim, Operand, Strides
 from polysci.space.schedule import Schedule, Transform
@@ -104,8 +104,15 @@ def product_of(conv: Conv2d, tile: OutputTile, lanes: int) -> tuple[Contraction,
 
 
 def _dense(problem: Problem) -> Conv2d:
-    """Return the problem over two axes. Raises UnsupportedError for one with groups of channels."""
+    """Return the problem over two axes.
+
+    Raises UnsupportedError for one with groups of channels or over three axes.
+    """
     conv = convolution(problem)
+    if isinstance(problem, Conv3d):
+        raise UnsupportedError(
+            f"{problem}: algorithm winograd: expected one or two axes on devices, got three"
+        )
     if conv.groups > 1:
         raise UnsupportedError(
             f"{problem}: algorithm winograd: groups={conv.groups}: expected 1 on devices"

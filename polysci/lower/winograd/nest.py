@@ -54,9 +54,15 @@ from polysci.lower.direct.nest import flush_denormals
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
 from polysci.lower.lowering import LoweredPrimitive, share_turns
 from polysci.lower.winograd.plan import WinogradPlan
-from polysci.lower.winograd.tiles import OutputTile, image_strides, steps_of
+from polysci.lower.winograd.tiles import (
+    OutputTile,
+    convolution,
+    image_strides,
+    planes_of,
+    steps_of,
+)
 from polysci.numerics.dtypes import PRECISIONS
-from polysci.ops.convolutions import Conv2d
+from polysci.ops.problem import Problem
 from polysci.space.directives import Ahead
 from polysci.target.microkernels import HeaderSet
 from polysci.text.tables import bytes_text
@@ -98,12 +104,12 @@ def lower_winograd(plan: WinogradPlan, options: EmitOptions) -> LoweredPrimitive
 def _shape(plan: WinogradPlan, symbol: str, strides: Strides) -> Let:
     """Return the constant that the transforms take."""
     sizes = (plan.v_tiles * plan.v_tile, plan.v_tile), (plan.t * plan.m_tile, plan.m_tile)
-    fields = shape_fields(plan.problem, plan.tile, strides, sizes, (plan.k, plan.kernel.cols))
+    fields = shape_fields(plan.origin, plan.tile, strides, sizes, (plan.k, plan.kernel.cols))
     return Let(f"{symbol}_shape", Fields(tuple(fields.items())), "ps_winograd", static=True)
 
 
 def shape_fields(
-    conv: Conv2d, tile: OutputTile, strides: Strides,
+    problem: Problem, tile: OutputTile, strides: Strides,
     distances: tuple[tuple[int, int], tuple[int, int]], columns: tuple[int, int],
 ) -> dict[str, Value]:  # fmt: skip
     """Return the fields of a shape.
@@ -111,25 +117,29 @@ def shape_fields(
     ``distances`` are those of points and of tiles, in V and in M; ``columns`` those of U: of a
     block and of a panel.
     """
+    conv, planes, arrays = convolution(problem), planes_of(problem), problem.arrays()
     (into, back), (down, across), steps = distances, tile.count(conv), steps_of(conv)
     return {
         "tall": tile.down.m, "wide": tile.across.m,
         "rows": tile.down.points, "columns": tile.across.points,
         "tall_step": steps[0], "wide_step": steps[1], "across": across, "down": down,
-        "height": conv.H, "width": conv.W, "channels": conv.C, "depth": conv.C // conv.groups,
+        "height": conv.H, "width": conv.W, "channels": conv.C // planes.taps,
+        "depth": conv.C // conv.groups, "planes": planes.taps, "plane_stride": planes.stride,
+        "plane_step": planes.step, "front": planes.front, "deep": planes.size,
+        "images": max(1, planes.outputs),
         "top": conv.pad[0], "left": conv.pad[1], "p": conv.P, "q": conv.Q, "filters": conv.K,
-        **_distances("x", strides.get("I") or conv.arrays()["I"][1]),
-        **_distances("y", strides.get("O") or conv.arrays()["O"][1]),
+        **_distances("x", strides.get("I") or arrays["I"][1]),
+        **_distances("y", strides.get("O") or arrays["O"][1]),
         "v_point": into[0], "v_tile": into[1], "m_point": back[0], "m_tile": back[1],
         "block": columns[0], "cols": columns[1],
     }  # fmt: skip
 
 
 def _distances(letter: str, strides: tuple[int, ...]) -> dict[str, int]:
-    image, channel, row, col = image_strides(strides)
+    image, channel, plane, row, col = image_strides(strides)
     return {
-        f"{letter}_image": image, f"{letter}_row": row, f"{letter}_col": col,
-        f"{letter}_channel": channel,
+        f"{letter}_image": image, f"{letter}_plane": plane, f"{letter}_row": row,
+        f"{letter}_col": col, f"{letter}_channel": channel,
     }  # fmt: skip
 
 

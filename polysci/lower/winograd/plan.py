@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.lower.winograd.tiles import OutputTile, convolution, schedule_tile
+from polysci.lower.winograd.tiles import OutputTile, convolution, planes_of, schedule_tile
 from polysci.numerics.arrays import LINE
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
@@ -24,6 +24,7 @@ LINE_FLOATS = LINE // 4
 class WinogradPlan:
     """A Winograd schedule resolved for a convolution; distances and sizes count elements.
 
+    ``origin`` is that convolution.
     ``problem`` has two axes, one of which may have one row; its ``tiles`` lie ``across`` by
     ``down`` in an image. A block is ``t`` tiles by ``k`` filters. ``fused``: V holds the tiles of
     one block, not of all images.
@@ -39,6 +40,7 @@ class WinogradPlan:
     t: int
     k: int
     fused: bool
+    origin: Problem
 
     @property
     def points(self) -> int:
@@ -60,7 +62,9 @@ class WinogradPlan:
 
     @property
     def v_tile(self) -> int:
-        return _pitch(_up(self.problem.C, self.kernel.lanes))
+        planes = planes_of(self.origin).taps
+        channels = self.problem.C // planes
+        return _pitch((planes - 1) * channels + _up(channels, self.kernel.lanes))
 
     @property
     def m_tile(self) -> int:
@@ -158,7 +162,7 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
         )
     return WinogradPlan(
         conv, schedule, threads, tile, kernel, across, down, size["t"], size["k"],
-        before == ["t"],
+        before == ["t"], problem,
     )  # fmt: skip
 
 

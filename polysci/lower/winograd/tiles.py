@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
+import numpy as np
+
 from polysci.errors import UnsupportedError
+from polysci.numerics.arrays import Doubles
 from polysci.numerics.filtering import OUTPUTS, Filtering, filtering
-from polysci.ops.convolutions import Conv1d, Conv2d
+from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d
 from polysci.ops.problem import Problem
 
 Strides = tuple[int, ...]
@@ -59,24 +62,59 @@ class OutputTile:
         return conv.N * down * across
 
 
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """The planes of x that one plane of y sums, along the third axis of an image.
+
+    A sum has ``taps`` of them, each ``step`` behind the one before; the first plane of y has the
+    first one ``front`` ahead of x, and each further one ``stride`` behind that. There are ``size``
+    planes of x and ``outputs`` of y.
+    """
+
+    taps: int = 1
+    stride: int = 1
+    step: int = 1
+    front: int = 0
+    size: int = 1
+    outputs: int = 1
+
+    def expand(self, images: Doubles) -> Doubles:
+        """Return an image for each plane of y: (n, d, c, h, w) as (n * z, t * c, h, w)."""
+        first = self.stride * np.arange(self.outputs)[:, None] - self.front
+        at = first + self.step * np.arange(self.taps)
+        real = (at >= 0) & (at < self.size)
+        every = images[:, np.where(real, at, 0)] * real[:, :, None, None, None]
+        n, z, t, c, h, w = every.shape
+        return every.reshape(n * z, t * c, h, w)
+
+
+def planes_of(problem: Problem) -> Planes:
+    """Return the planes of a convolution over three axes; images of fewer have one."""
+    if not isinstance(problem, Conv3d):
+        return Planes()
+    first = (problem.T, problem.stride[0], problem.dilation[0], problem.pad[0])
+    return Planes(*first, problem.D, problem.Z)
+
+
 def refusal(problem: Problem) -> str:
     """Return the field, its value and the rule that exclude a problem; empty for none."""
-    if not isinstance(problem, Conv1d | Conv2d):
-        return "it is no convolution over one or two axes: only those have a transform"
-    none = (1,) * len(problem.taps)
-    rules = (
-        ("dtype", problem.dtype, "f32"), ("stride", problem.stride, none),
-    )  # fmt: skip
+    if not isinstance(problem, Conv1d | Conv2d | Conv3d):
+        return "it is no convolution: only those have a transform"
+    taps = problem.taps[-2:]
+    stride = (*problem.stride[:-2], *(1,) * len(taps))
+    rules = (("dtype", problem.dtype, "f32"), ("stride", problem.stride, stride))
     wrong = [f"{name}={value}: expected {rule}" for name, value, rule in rules if value != rule]
-    if not set(problem.taps) <= set(OUTPUTS) or max(problem.taps) == 1:
+    if not set(taps) <= set(OUTPUTS) or max(taps) == 1:
         *most, last = map(str, OUTPUTS)
         wrong.append(
-            f"filter={problem.taps}: expected {', '.join(most)} or {last} taps along each axis, "
-            "not 1 along all"
+            f"filter={problem.taps}: expected {', '.join(most)} or {last} taps along rows and "
+            "columns, not 1 along both"
         )
     if problem.layout == "nchw" and problem.taps[-1] > 1 < problem.dilation[-1]:
         wrong.append(f"dilation={problem.dilation} in nchw: expected 1 along rows, or nhwc")
     groups = problem.groups
+    if groups > 1 and isinstance(problem, Conv3d):
+        wrong.append(f"groups={groups} over three axes: expected 1")
     least = min(problem.C // groups, problem.K // groups)
     if groups > 1 and least < LEAST_OF_A_GROUP:
         wrong.append(
@@ -87,7 +125,10 @@ def refusal(problem: Problem) -> str:
 
 
 def convolution(problem: Problem) -> Conv2d:
-    """Return the problem over two axes: images of one axis have one row.
+    """Return the problem over two axes.
+
+    Images of one axis have one row. Of three axes each plane of y is an image, whose channels are
+    those of all planes that it sums.
 
     Raises UnsupportedError for one without a Winograd transform.
     """
@@ -95,6 +136,13 @@ def convolution(problem: Problem) -> Conv2d:
         raise UnsupportedError(f"{problem}: algorithm winograd: {why}")
     if isinstance(problem, Conv2d):
         return problem
+    if isinstance(problem, Conv3d):
+        (_, *pad), (_, *dilation) = problem.pad, problem.dilation
+        return Conv2d(
+            N=problem.N * problem.Z, C=problem.T * problem.C, H=problem.H, W=problem.W, K=problem.K,
+            R=problem.R, S=problem.S, pad=(pad[0], pad[1]), dilation=(dilation[0], dilation[1]),
+            P=problem.P, Q=problem.Q, layout=problem.layout, activation=problem.activation,
+        )  # fmt: skip
     assert isinstance(problem, Conv1d)
     return Conv2d(
         N=problem.N, C=problem.C, H=1, W=problem.W, K=problem.K, R=1, S=problem.S,
@@ -115,9 +163,9 @@ def steps_of(conv: Conv2d) -> tuple[int, int]:
 
 
 def image_strides(strides: Strides) -> Strides:
-    """Return the distances of images, channels, rows and columns, from those of x or y."""
+    """Return the distances of images, channels, planes, rows and columns, from those of x or y."""
     images, channels, *axes = strides
-    return (images, channels, *axes) if len(axes) == 2 else (images, channels, 0, *axes)
+    return (images, channels, *(0,) * (3 - len(axes)), *axes)
 
 
 def numbers_of(tile: OutputTile) -> Numbers:

@@ -76,10 +76,16 @@ def test_auto_compares_both_on_a_gpu() -> None:
     assert kinds == {"None", "winograd(2)", "winograd(4)"}
 
 
-def test_devices_refuse_groups_of_channels() -> None:
-    text = "g2mb1ic64ih56oc64kh3ph1"
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("g2mb1ic64ih56oc64kh3ph1", "groups=2: expected 1 on devices"),
+        ("conv3d mb1ic8id4ih8iw8oc8kd3kh3kw3pd1ph1pw1", "expected one or two axes on devices"),
+    ],
+)
+def test_devices_refuse_groups_of_channels_and_planes(text: str, told: str) -> None:
     problem, context = parse_problem(text), context_of(text, "a100-108")
-    with pytest.raises(UnsupportedError, match="algorithm winograd: groups=2: expected 1 on devi"):
+    with pytest.raises(UnsupportedError, match=f"algorithm winograd: {told}"):
         candidates(problem, context, 1, "winograd")
 
 
