@@ -1,6 +1,7 @@
 """Direct or Winograd: words, rules, the error bound, the model's choice, records, commands."""
 
 import json
+import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -25,6 +26,7 @@ from polysci.lower.winograd.algorithm import (
     rank_schedules,
     schedules,
 )
+from polysci.lower.winograd.nest import shape_fields
 from polysci.lower.winograd.plan import resolve
 from polysci.lower.winograd.tiles import (
     convolution,
@@ -46,6 +48,7 @@ from polysci.runtime.measurement import host_of
 from polysci.space.directives import Ahead
 from polysci.space.schedule import parse
 from polysci.target.host import detect
+from polysci.target.microkernels import header
 from polysci.tune.wisdom import Wisdom
 from tests.support.samples import FIXED, fixed_context, resized
 
@@ -268,6 +271,15 @@ def test_a_line_is_an_image_of_one_row() -> None:
     words = "t:3 winograd(4) k:4 > brgemm_portable_f32_3x4"
     request = ExplainRequest("", line, parse(words), fixed_context(line))
     assert "F(1x4, 1x3): 6 products for 12" in algorithm_named("winograd").explain(request).render()
+
+
+def test_fields_of_a_shape_stand_in_the_order_of_their_record() -> None:
+    """C++ takes them in no other."""
+    record = header("winograd_in").split("typedef struct {")[1].split("} ps_winograd;")[0]
+    lines = re.sub(r"/\*.*?\*/", "", record, flags=re.DOTALL).split(";")
+    names = [name for line in lines for name in re.findall(r"(\w+)(?=\s*(?:,|$))", line.strip())]
+    fields = shape_fields(CONV, tile_of(CONV, (4,)), {}, ((1, 1), (1, 1)), (1, 1))
+    assert list(fields) == names
 
 
 def test_operations_are_those_of_the_compiled_code() -> None:
