@@ -17,113 +17,138 @@ PS_INLINE ps_vec ps_winograd_load(const float *x, int64_t at, int i, int j, cons
 
 /* V of one tile and PS_LANES channels.  x + at is the tile's first pixel, which may lie outside of
  * the image; without `part` all of it is inside. */
-PS_INLINE void ps_winograd_tile(float *restrict v, int64_t v_point, const float *restrict x,
-                                int64_t at, int64_t row, int64_t col, int m, const ps_inside *part)
+PS_INLINE void ps_winograd_tile(ps_winograd g, float *restrict v, const float *restrict x,
+                                int64_t at, int64_t row, int64_t col, const ps_inside *part)
 {
-    const int edge = m + 2, rows = m / 2 + 1;
+    const int each = ps_winograd_half(g.rows);
     PS_UNROLL
-    for (int half = 0; half < 2; ++half) {
-        _Alignas(64) ps_vec t[3 * 6];
+    for (int half = 0; half < ps_halves(g.rows); ++half) {
+        _Alignas(64) ps_vec t[PS_POINTS / 2 * PS_POINTS];
         PS_UNROLL
-        for (int j = 0; j < edge; ++j) {
-            _Alignas(64) ps_vec d[6], some[3];
+        for (int j = 0; j < g.columns; ++j) {
+            _Alignas(64) ps_vec d[PS_POINTS], some[PS_POINTS / 2];
             PS_UNROLL
-            for (int i = 0; i < edge; ++i)
+            for (int i = 0; i < g.rows; ++i)
                 d[i] = ps_winograd_load(x, at + i * row + j * col, i, j, part);
-            ps_winograd_in(some, d, m, half);
+            ps_winograd_in(some, d, g.rows, half);
             PS_UNROLL
-            for (int i = 0; i < rows; ++i)
-                t[i * edge + j] = some[i];
+            for (int i = 0; i < each; ++i)
+                t[i * g.columns + j] = some[i];
         }
         PS_UNROLL
-        for (int i = 0; i < rows; ++i) {
-            _Alignas(64) ps_vec u[6];
-            ps_winograd_in(u, t + i * edge, m, 0);
-            ps_winograd_in(u + rows, t + i * edge, m, 1);
-            PS_UNROLL
-            for (int j = 0; j < edge; ++j)
-                ps_store(v + ((half * rows + i) * edge + j) * v_point, u[j]);
-        }
+        for (int i = 0; i < each; ++i)
+            ps_winograd_across(v + ps_winograd_row(g.rows, half, i) * g.columns * g.v_point,
+                               g.v_point, t + i * g.columns, g.columns);
         /* The halves share loads; keeping those in registers would push other values out. */
         __asm__ volatile("" : : : "memory");
     }
 }
 
-PS_SCALAR unsigned ps_bits(int64_t first, int64_t limit, int count)
+PS_SCALAR unsigned ps_bits(int64_t first, int64_t limit, int count, int step)
 {
     unsigned found = 0;
     for (int i = 0; i < count; ++i)
-        found |= (unsigned)(first + i >= 0 && first + i < limit) << i;
+        found |= (unsigned)(first + i * step >= 0 && first + i * step < limit) << i;
     return found;
 }
 
-/* Tiles from `tile` on, `last` at most, that lie in one row of an image: PS_RUN at most. */
-PS_SCALAR int64_t ps_winograd_run(int64_t across, int64_t tile, int64_t last)
+/* Tiles that are turned together, at most: those of one pixel across are many. */
+PS_SMALL int64_t ps_winograd_most(ps_winograd g) { return g.wide == 1 ? 4 * PS_RUN : PS_RUN; }
+
+/* Tiles from `tile` on, `last` at most, that lie in one row of an image, to be turned together. */
+PS_SCALAR int64_t ps_winograd_run(ps_winograd g, int64_t tile, int64_t last)
 {
-    return ps_least(ps_least(PS_RUN, last - tile), across - tile % across);
+    return ps_least(ps_least(ps_winograd_most(g), last - tile), g.across - tile % g.across);
 }
 
 /* The first pixel of a tile: of y, or with padding of x. */
 PS_SCALAR int64_t ps_tile_row(ps_winograd g, int64_t tile)
 {
-    return tile / g.across % g.down * g.m;
+    return ps_tile_start(tile / g.across % g.down, g.tall, g.tall_step);
 }
 
-PS_SCALAR int64_t ps_tile_col(ps_winograd g, int64_t tile) { return tile % g.across * g.m; }
+PS_SCALAR int64_t ps_tile_col(ps_winograd g, int64_t tile)
+{
+    return ps_tile_start(tile % g.across, g.wide, g.wide_step);
+}
 
 PS_SCALAR int64_t ps_tile_image(ps_winograd g, int64_t tile)
 {
     return tile / (g.across * g.down);
 }
 
+/* V of a tile whose channels are neighbours in x, those of one plane. */
+PS_INLINE void ps_winograd_channels(ps_winograd g, const float *restrict x, float *restrict v,
+                                    int64_t at, ps_inside part)
+{
+    const unsigned all_rows = (1u << g.rows) - 1, all_cols = (1u << g.columns) - 1;
+    const int64_t x_row = g.x_row * g.tall_step, x_col = g.x_col * g.wide_step;
+    int64_t c = 0;
+    if (part.rows == all_rows && part.cols == all_cols)
+        for (; c + PS_LANES <= g.channels; c += PS_LANES)
+            ps_winograd_tile(g, v + c, x, at + c, x_row, x_col, 0);
+    for (; c < g.channels; c += PS_LANES) {
+        part.lanes = (int)ps_least(PS_LANES, g.channels - c);
+        ps_winograd_tile(g, v + c, x, at + c, x_row, x_col, &part);
+    }
+}
+
 /* V of tiles whose channels are neighbours in x. */
 PS_INLINE void ps_winograd_direct(ps_winograd g, const float *restrict x, float *restrict v,
                                   int64_t first, int64_t last)
 {
-    const unsigned all = (1u << (g.m + 2)) - 1;
     for (int64_t tile = first; tile < last; ++tile, v += g.v_tile) {
         const int64_t row = ps_tile_row(g, tile) - g.top, col = ps_tile_col(g, tile) - g.left;
-        const int64_t at = ps_tile_image(g, tile) * g.x_image + row * g.x_row + col * g.x_col;
-        ps_inside part = {ps_bits(row, g.height, g.m + 2), ps_bits(col, g.width, g.m + 2),
-                          PS_LANES};
-        int64_t c = 0;
-        if (part.rows == all && part.cols == all)
-            for (; c + PS_LANES <= g.channels; c += PS_LANES)
-                ps_winograd_tile(v + c, g.v_point, x, at + c, g.x_row, g.x_col, g.m, 0);
-        for (; c < g.channels; c += PS_LANES) {
-            part.lanes = (int)ps_least(PS_LANES, g.channels - c);
-            ps_winograd_tile(v + c, g.v_point, x, at + c, g.x_row, g.x_col, g.m, &part);
+        const unsigned rows = ps_bits(row, g.height, g.rows, g.tall_step);
+        const unsigned cols = ps_bits(col, g.width, g.columns, g.wide_step);
+        for (int tap = 0; tap < g.planes; ++tap) {
+            const int64_t plane = ps_winograd_plane(g, ps_tile_image(g, tile), tap);
+            const ps_inside part = {plane < 0 ? 0 : rows, cols, PS_LANES};
+            ps_winograd_channels(g, x, v + tap * g.channels,
+                                 plane + row * g.x_row + col * g.x_col, part);
         }
     }
 }
 
-/* V of tiles whose channels lie apart: rows of a run of tiles are turned into a box first. */
-PS_INLINE void ps_winograd_turned(ps_winograd g, const float *restrict x, float *restrict v,
-                                  int64_t first, int64_t last)
+/* V of a run of tiles whose channels lie apart: rows are turned into a box first.  Columns of a
+ * tile are neighbours.  Without an image all pixels are 0. */
+PS_INLINE void ps_winograd_turned(ps_winograd g, const float *restrict image, float *restrict v,
+                                  int64_t tile, int64_t run)
 {
-    enum { WIDE = 4 * PS_RUN + 2 };
-    _Alignas(64) float box[6 * WIDE * PS_LANES] = {0};
+    enum { WIDE = 4 * PS_RUN + PS_POINTS - 4 };
+    _Alignas(64) float box[PS_POINTS * WIDE * PS_LANES] = {0};
+    const int64_t more = g.columns - g.wide;
+    const int64_t line = (ps_winograd_most(g) * g.wide + more) * PS_LANES;
+    const int64_t row = ps_tile_row(g, tile) - g.top, col = ps_tile_col(g, tile) - g.left;
+    const int64_t wide = run * g.wide + more, low = ps_least(ps_most(0, -col), wide);
+    const int64_t high = ps_most(low, ps_least(wide, g.width - col));
+    for (int64_t c = 0; c < g.channels; c += PS_LANES) {
+        for (int i = 0; i < g.rows; ++i) {
+            float *to = box + i * line;
+            const int64_t y = row + i * g.tall_step;
+            const int real = image && y >= 0 && y < g.height && low < high;
+            for (int64_t j = 0; j < wide; ++j)
+                if (!real || j < low || j >= high)
+                    ps_store(to + j * PS_LANES, ps_zero());
+            if (real)
+                ps_turn(to + low * PS_LANES, PS_LANES,
+                        image + c * g.x_channel + y * g.x_row + (col + low) * g.x_col,
+                        g.x_channel, high - low, ps_least(PS_LANES, g.channels - c));
+        }
+        for (int64_t j = 0; j < run; ++j)
+            ps_winograd_tile(g, v + j * g.v_tile + c, box, j * g.wide * PS_LANES, line, PS_LANES, 0);
+    }
+}
+
+/* V of tiles whose channels lie apart. */
+PS_INLINE void ps_winograd_apart_x(ps_winograd g, const float *restrict x, float *restrict v,
+                                   int64_t first, int64_t last)
+{
     for (int64_t tile = first, run; tile < last; tile += run, v += run * g.v_tile) {
-        run = ps_winograd_run(g.across, tile, last);
-        const int64_t row = ps_tile_row(g, tile) - g.top, col = ps_tile_col(g, tile) - g.left;
-        const int64_t wide = run * g.m + 2, low = ps_least(ps_most(0, -col), wide);
-        const int64_t high = ps_most(low, ps_least(wide, g.width - col));
-        const float *image = x + ps_tile_image(g, tile) * g.x_image;
-        for (int64_t c = 0; c < g.channels; c += PS_LANES) {
-            for (int i = 0; i < g.m + 2; ++i) {
-                float *to = box + i * WIDE * PS_LANES;
-                const int real = row + i >= 0 && row + i < g.height && low < high;
-                for (int64_t j = 0; j < wide; ++j)
-                    if (!real || j < low || j >= high)
-                        ps_store(to + j * PS_LANES, ps_zero());
-                if (real)
-                    ps_turn(to + low * PS_LANES, PS_LANES,
-                            image + c * g.x_channel + (row + i) * g.x_row + (col + low) * g.x_col,
-                            g.x_channel, high - low, ps_least(PS_LANES, g.channels - c));
-            }
-            for (int64_t j = 0; j < run; ++j)
-                ps_winograd_tile(v + j * g.v_tile + c, g.v_point, box, j * g.m * PS_LANES,
-                                 WIDE * PS_LANES, PS_LANES, g.m, 0);
+        run = ps_winograd_run(g, tile, last);
+        for (int tap = 0; tap < g.planes; ++tap) {
+            const int64_t plane = ps_winograd_plane(g, ps_tile_image(g, tile), tap);
+            ps_winograd_turned(g, plane < 0 ? 0 : x + plane, v + tap * g.channels, tile, run);
         }
     }
 }
@@ -135,44 +160,69 @@ PS_INLINE void ps_winograd_input(ps_winograd g, const float *restrict x, float *
     if (g.x_channel == 1)
         ps_winograd_direct(g, x, v, first, last);
     else
-        ps_winograd_turned(g, x, v, first, last);
+        ps_winograd_apart_x(g, x, v, first, last);
 }
 
-/* U = G w G^T of one filter, rounded once. */
-PS_SCALAR void ps_winograd_filter(double *u, const float *w, int m)
+/* Taps down and across a filter. */
+PS_SMALL int ps_winograd_tall(ps_winograd g) { return g.rows - g.tall + 1; }
+
+PS_SMALL int ps_winograd_wide(ps_winograd g) { return g.columns - g.wide + 1; }
+
+/* G w G^T of one filter; `down` and `across` are the powers of points for its rows and columns. */
+PS_SCALAR void ps_winograd_filter(ps_winograd g, double *u, const float *w, const double *down,
+                                  const double *across)
 {
-    static const double small[] = {1, 0, 0, 0.5, 0.5, 0.5, 0.5, -0.5, 0.5, 0, 0, 1};
-    static const double large[] = {
-        1.0 / 4,  0,        0,       -1.0 / 6, -1.0 / 6,  -1.0 / 6, -1.0 / 6, 1.0 / 6, -1.0 / 6,
-        1.0 / 24, 1.0 / 12, 1.0 / 6, 1.0 / 24, -1.0 / 12, 1.0 / 6,  0,        0,       1};
-    const double *g = m == 2 ? small : large;
-    const int edge = m + 2;
-    _Alignas(64) double t[6 * 3];
-    for (int i = 0; i < edge; ++i)
-        for (int s = 0; s < 3; ++s)
-            t[i * 3 + s] = g[3 * i] * w[s] + g[3 * i + 1] * w[3 + s] + g[3 * i + 2] * w[6 + s];
-    for (int i = 0; i < edge; ++i)
-        for (int j = 0; j < edge; ++j)
-            u[i * edge + j] =
-                t[3 * i] * g[3 * j] + t[3 * i + 1] * g[3 * j + 1] + t[3 * i + 2] * g[3 * j + 2];
+    const int tall = ps_winograd_tall(g), wide = ps_winograd_wide(g);
+    for (int i = 0; i < g.rows; ++i) {
+        _Alignas(64) double t[PS_POINTS] = {0};
+        for (int s = 0; s < wide; ++s)
+            for (int r = 0; r < tall; ++r)
+                t[s] += down[i * tall + r] * w[r * wide + s];
+        for (int j = 0; j < g.columns; ++j) {
+            double sum = 0;
+            for (int s = 0; s < wide; ++s)
+                sum += t[s] * across[j * wide + s];
+            u[i * g.columns + j] =
+                sum * ps_winograd_share(g.rows, i) * ps_winograd_share(g.columns, j);
+        }
+    }
+}
+
+/* Where w has the taps of a filter's step: planes of a channel are neighbours there. */
+PS_SMALL int64_t ps_winograd_taps(ps_winograd g, int64_t k, int64_t step)
+{
+    const int64_t channels = g.depth / g.planes;
+    return (k * channels + step % channels) * g.planes + step / channels;
+}
+
+PS_SCALAR void ps_winograd_powers(double *powers, int points, int taps)
+{
+    for (int j = 0; j < points; ++j)
+        for (int tap = 0; tap < taps; ++tap)
+            powers[j * taps + tap] = ps_winograd_power(points, taps, j, tap);
 }
 
 /* KCRS to [block of columns][point][panel][c][columns], zeros behind the last filter. */
 PS_SCALAR void ps_winograd_weights(ps_winograd g, const float *restrict w, float *restrict packed)
 {
-    const int64_t edge = g.m + 2, all = ps_ceil_div(g.filters, g.cols) * g.cols;
+    const int tall = ps_winograd_tall(g), wide = ps_winograd_wide(g), points = g.rows * g.columns;
+    const int64_t all = ps_ceil_div(g.filters, g.cols) * g.cols;
+    _Alignas(64) double down[PS_POINTS * PS_POINTS], across[PS_POINTS * PS_POINTS];
+    ps_winograd_powers(down, g.rows, tall);
+    ps_winograd_powers(across, g.columns, wide);
     for (int64_t k0 = 0; k0 < all; k0 += g.block) {
         const int64_t width = ps_least(g.block, all - k0);
         for (int64_t k = k0; k < k0 + width; ++k)
-            for (int64_t c = 0; c < g.channels; ++c) {
-                _Alignas(64) double u[6 * 6] = {0};
+            for (int64_t c = 0; c < g.depth; ++c) {
+                _Alignas(64) double u[PS_POINTS * PS_POINTS] = {0};
                 if (k < g.filters)
-                    ps_winograd_filter(u, w + (k * g.channels + c) * 9, g.m);
+                    ps_winograd_filter(g, u, w + ps_winograd_taps(g, k, c) * tall * wide, down,
+                                       across);
                 const int64_t panel = (k - k0) / g.cols * g.cols;
-                float *to = packed + panel * g.channels + c * g.cols + k - k0 - panel;
-                for (int64_t t = 0; t < edge * edge; ++t)
-                    to[t * g.channels * width] = (float)u[t];
+                float *to = packed + panel * g.depth + c * g.cols + k - k0 - panel;
+                for (int64_t t = 0; t < points; ++t)
+                    to[t * g.depth * width] = (float)u[t];
             }
-        packed += edge * edge * g.channels * width;
+        packed += points * g.depth * width;
     }
 }

@@ -37,47 +37,55 @@ PS_INLINE void ps_winograd_put(float *restrict y, int64_t at, ps_vec x, ps_vec b
         ps_store_first(y + at, x, to.lanes);
 }
 
-/* y of one tile and PS_LANES channels: A^T M A, m rows of it in two halves. */
-PS_INLINE void ps_winograd_back(float *restrict y, int64_t at, const float *restrict points,
-                                int64_t m_point, int m, const ps_winograd_end *e,
+/* y of one tile and PS_LANES channels: A^T M A, its rows in two halves. */
+PS_INLINE void ps_winograd_back(ps_winograd g, float *restrict y, int64_t at,
+                                const float *restrict points, const ps_winograd_end *e,
                                 ps_winograd_place to)
 {
-    const int edge = m + 2, rows = m / 2;
+    const int down = ps_halves(g.tall), across = ps_halves(g.wide);
     ps_vec bias = ps_zero();
     if (!to.box && e->bias)
         bias = to.lanes == PS_LANES ? ps_load(e->bias + to.k)
                                     : ps_load_first(e->bias + to.k, to.lanes);
     PS_UNROLL
-    for (int half = 0; half < 2; ++half) {
-        _Alignas(64) ps_vec t[2 * 6];
+    for (int half = 0; half < down; ++half) {
+        _Alignas(64) ps_vec t[2 * PS_POINTS];
         PS_UNROLL
-        for (int j = 0; j < edge; ++j) {
-            _Alignas(64) ps_vec d[6], some[2];
+        for (int j = 0; j < g.columns; ++j) {
+            _Alignas(64) ps_vec d[PS_POINTS], some[2];
             PS_UNROLL
-            for (int i = 0; i < edge; ++i)
-                d[i] = ps_load(points + (i * edge + j) * m_point);
-            ps_winograd_out(some, d, m, half);
+            for (int i = 0; i < g.rows; ++i)
+                d[i] = ps_load(points + (i * g.columns + j) * g.m_point);
+            ps_winograd_out(some, d, g.tall, g.rows, half);
             PS_UNROLL
-            for (int i = 0; i < rows; ++i)
-                t[i * edge + j] = some[i];
+            for (int i = 0; i < ps_winograd_half(g.tall); ++i)
+                t[i * g.columns + j] = some[i];
         }
         PS_UNROLL
-        for (int i = 0; i < rows; ++i) {
-            if (2 * i + half >= to.rows)
+        for (int i = 0; i < ps_winograd_half(g.tall); ++i) {
+            const int row = down * i + half;
+            if (row >= to.rows)
                 continue;
             PS_UNROLL
-            for (int side = 0; side < 2; ++side) {
+            for (int side = 0; side < across; ++side) {
                 _Alignas(64) ps_vec some[2];
-                ps_winograd_out(some, t + i * edge, m, side);
+                ps_winograd_out(some, t + i * g.columns, g.wide, g.columns, side);
                 PS_UNROLL
-                for (int j = 0; j < rows; ++j)
-                    if (2 * j + side < to.cols)
-                        ps_winograd_put(y, at + (2 * i + half) * to.row + (2 * j + side) * to.col,
+                for (int j = 0; j < ps_winograd_half(g.wide); ++j)
+                    if (across * j + side < to.cols)
+                        ps_winograd_put(y, at + row * to.row + (across * j + side) * to.col,
                                         some[j], bias, e, to);
             }
         }
         __asm__ volatile("" : : : "memory");
     }
+}
+
+/* Where the plane of y begins that has a tile. */
+PS_SMALL int64_t ps_winograd_image(ps_winograd g, int64_t tile)
+{
+    const int64_t image = ps_tile_image(g, tile);
+    return image / g.images * g.y_image + image % g.images * g.y_plane;
 }
 
 /* Tiles of y whose channels are neighbours. */
@@ -87,21 +95,23 @@ PS_INLINE void ps_winograd_along(ps_winograd g, const ps_winograd_end *e, float 
 {
     for (int64_t tile = first; tile < last; ++tile, points += g.m_tile) {
         const int64_t p = ps_tile_row(g, tile), q = ps_tile_col(g, tile);
-        const int64_t at = ps_tile_image(g, tile) * g.y_image + p * g.y_row + q * g.y_col + k0;
-        ps_winograd_place to = {g.y_row, g.y_col, 0, g.m, g.m, PS_LANES, 0};
-        const int rows = (int)ps_least(g.m, g.p - p), cols = (int)ps_least(g.m, g.q - q);
+        const int64_t at = ps_winograd_image(g, tile) + p * g.y_row + q * g.y_col + k0;
+        ps_winograd_place to = {g.y_row * g.tall_step, g.y_col * g.wide_step, 0, g.tall, g.wide,
+                                PS_LANES, 0};
+        const int rows = (int)ps_least(g.tall, ps_ceil_div(g.p - p, g.tall_step));
+        const int cols = (int)ps_least(g.wide, ps_ceil_div(g.q - q, g.wide_step));
         int64_t k = 0;
-        if (rows == g.m && cols == g.m)
+        if (rows == g.tall && cols == g.wide)
             for (; k + PS_LANES <= count; k += PS_LANES) {
                 to.k = k0 + k;
-                ps_winograd_back(y, at + k, points + k, g.m_point, g.m, e, to);
+                ps_winograd_back(g, y, at + k, points + k, e, to);
             }
         to.rows = rows;
         to.cols = cols;
         for (; k < count; k += PS_LANES) {
             to.k = k0 + k;
             to.lanes = (int)ps_least(PS_LANES, count - k);
-            ps_winograd_back(y, at + k, points + k, g.m_point, g.m, e, to);
+            ps_winograd_back(g, y, at + k, points + k, e, to);
         }
     }
 }
@@ -135,19 +145,18 @@ PS_INLINE void ps_winograd_apart(ps_winograd g, const ps_winograd_end *e, float 
 {
     enum { WIDE = 4 * PS_RUN };
     _Alignas(64) float box[4 * WIDE * PS_LANES];
-    const ps_winograd_place to = {WIDE * PS_LANES, PS_LANES, 0, g.m, g.m, PS_LANES, 1};
+    const ps_winograd_place to = {WIDE * PS_LANES, PS_LANES, 0, g.tall, g.wide, PS_LANES, 1};
     for (int64_t tile = first, run; tile < last; tile += run, points += run * g.m_tile) {
-        run = ps_winograd_run(g.across, tile, last);
+        run = ps_winograd_run(g, tile, last);
         const int64_t p = ps_tile_row(g, tile), q = ps_tile_col(g, tile);
-        const int64_t wide = ps_least(run * g.m, g.q - q), rows = ps_least(g.m, g.p - p);
-        const int64_t at = ps_tile_image(g, tile) * g.y_image + p * g.y_row + q * g.y_col;
+        const int64_t wide = ps_least(run * g.wide, g.q - q), rows = ps_least(g.tall, ps_ceil_div(g.p - p, g.tall_step));
+        const int64_t at = ps_winograd_image(g, tile) + p * g.y_row + q * g.y_col;
         for (int64_t k = 0; k < count; k += PS_LANES) {
             for (int64_t j = 0; j < run; ++j)
-                ps_winograd_back(box, j * g.m * PS_LANES, points + j * g.m_tile + k, g.m_point,
-                                 g.m, e, to);
+                ps_winograd_back(g, box, j * g.wide * PS_LANES, points + j * g.m_tile + k, e, to);
             for (int64_t i = 0; i < rows; ++i)
                 for (int64_t j = 0; j < wide; j += PS_LANES)
-                    ps_winograd_leave(y, at + i * g.y_row + j * g.y_col + (k0 + k) * g.y_channel,
+                    ps_winograd_leave(y, at + i * g.tall_step * g.y_row + j * g.y_col + (k0 + k) * g.y_channel,
                                       g.y_channel, box + (i * WIDE + j) * PS_LANES,
                                       (int)ps_least(PS_LANES, wide - j),
                                       (int)ps_least(PS_LANES, count - k), k0 + k, e);

@@ -23,31 +23,31 @@ PS_INLINE void ps_winograd_back(ps_winograd g, const ps_args *args, const float 
                                 int64_t image, int64_t row, int64_t col, int64_t k, int lanes,
                                 ps_activation activation)
 {
-    const int edge = g.m + 2, rows = g.m / 2;
+    const int down = ps_halves(g.tall), across = ps_halves(g.wide);
     PS_UNROLL
-    for (int half = 0; half < 2; ++half) {
-        _Alignas(64) ps_vec t[2 * 6];
+    for (int half = 0; half < down; ++half) {
+        _Alignas(64) ps_vec t[2 * PS_POINTS];
         PS_UNROLL
-        for (int j = 0; j < edge; ++j) {
-            _Alignas(64) ps_vec d[6], some[2];
+        for (int j = 0; j < g.columns; ++j) {
+            _Alignas(64) ps_vec d[PS_POINTS], some[2];
             PS_UNROLL
-            for (int i = 0; i < edge; ++i)
-                d[i] = ps_load(points + (i * edge + j) * g.m_point);
-            ps_winograd_out(some, d, g.m, half);
+            for (int i = 0; i < g.rows; ++i)
+                d[i] = ps_load(points + (i * g.columns + j) * g.m_point);
+            ps_winograd_out(some, d, g.tall, g.rows, half);
             PS_UNROLL
-            for (int i = 0; i < rows; ++i)
-                t[i * edge + j] = some[i];
+            for (int i = 0; i < ps_winograd_half(g.tall); ++i)
+                t[i * g.columns + j] = some[i];
         }
         PS_UNROLL
-        for (int i = 0; i < rows; ++i) {
+        for (int i = 0; i < ps_winograd_half(g.tall); ++i) {
             PS_UNROLL
-            for (int side = 0; side < 2; ++side) {
-                const int64_t p = row + 2 * i + half;
+            for (int side = 0; side < across; ++side) {
+                const int64_t p = row + (down * i + half) * g.tall_step;
                 _Alignas(64) ps_vec some[2];
-                ps_winograd_out(some, t + i * edge, g.m, side);
+                ps_winograd_out(some, t + i * g.columns, g.wide, g.columns, side);
                 PS_UNROLL
-                for (int j = 0; j < rows; ++j) {
-                    const int64_t q = col + 2 * j + side;
+                for (int j = 0; j < ps_winograd_half(g.wide); ++j) {
+                    const int64_t q = col + (across * j + side) * g.wide_step;
                     if (p < g.p && q < g.q)
                         ps_winograd_put(g, args, image + p * g.y_row + q * g.y_col + k * g.y_channel,
                                         some[j], k, lanes, activation);
@@ -63,7 +63,8 @@ PS_INLINE void ps_winograd_output(ps_winograd g, const ps_args *args, const floa
                                   ps_activation activation)
 {
     for (int64_t tile = first; tile < last; ++tile, points += g.m_tile) {
-        const int64_t row = tile / g.across % g.down * g.m, col = tile % g.across * g.m;
+        const int64_t row = ps_tile_start(tile / g.across % g.down, g.tall, g.tall_step);
+        const int64_t col = ps_tile_start(tile % g.across, g.wide, g.wide_step);
         const int64_t image = tile / (g.across * g.down) * g.y_image;
         for (int64_t k = 0; k < count; k += PS_LANES)
             ps_winograd_back(g, args, points + k, image, row, col, k0 + k,

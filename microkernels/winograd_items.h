@@ -5,34 +5,30 @@
 PS_INLINE void ps_winograd_tile(ps_winograd g, const ps_x *image, float *v, int64_t row, int64_t col,
                                 int lanes)
 {
-    const int edge = g.m + 2, rows = g.m / 2 + 1;
+    const int each = ps_winograd_half(g.rows);
     PS_UNROLL
-    for (int half = 0; half < 2; ++half) {
-        _Alignas(64) ps_vec t[3 * 6];
+    for (int half = 0; half < ps_halves(g.rows); ++half) {
+        _Alignas(64) ps_vec t[PS_POINTS / 2 * PS_POINTS];
         PS_UNROLL
-        for (int j = 0; j < edge; ++j) {
-            const int across = col + j >= 0 && col + j < g.width;
-            _Alignas(64) ps_vec d[6], some[3];
+        for (int j = 0; j < g.columns; ++j) {
+            const int64_t x_col = col + j * g.wide_step;
+            const int across = x_col >= 0 && x_col < g.width;
+            _Alignas(64) ps_vec d[PS_POINTS], some[PS_POINTS / 2];
             PS_UNROLL
-            for (int i = 0; i < edge; ++i) {
-                const int real = across && row + i >= 0 && row + i < g.height;
-                const int64_t at = (row + i) * g.x_row + (col + j) * g.x_col;
+            for (int i = 0; i < g.rows; ++i) {
+                const int64_t x_row = row + i * g.tall_step, at = x_row * g.x_row + x_col * g.x_col;
+                const int real = across && x_row >= 0 && x_row < g.height;
                 d[i] = real ? ps_read_apart(image + at, g.x_channel, lanes) : ps_zero();
             }
-            ps_winograd_in(some, d, g.m, half);
+            ps_winograd_in(some, d, g.rows, half);
             PS_UNROLL
-            for (int i = 0; i < rows; ++i)
-                t[i * edge + j] = some[i];
+            for (int i = 0; i < each; ++i)
+                t[i * g.columns + j] = some[i];
         }
         PS_UNROLL
-        for (int i = 0; i < rows; ++i) {
-            _Alignas(64) ps_vec u[6];
-            ps_winograd_in(u, t + i * edge, g.m, 0);
-            ps_winograd_in(u + rows, t + i * edge, g.m, 1);
-            PS_UNROLL
-            for (int j = 0; j < edge; ++j)
-                ps_store(v + ((half * rows + i) * edge + j) * g.v_point, u[j]);
-        }
+        for (int i = 0; i < each; ++i)
+            ps_winograd_across(v + ps_winograd_row(g.rows, half, i) * g.columns * g.v_point,
+                               g.v_point, t + i * g.columns, g.columns);
     }
 }
 
@@ -41,8 +37,8 @@ PS_INLINE void ps_winograd_input(ps_winograd g, const ps_x *x, float *v, int64_t
                                  int64_t last)
 {
     for (int64_t tile = first; tile < last; ++tile, v += g.v_tile) {
-        const int64_t row = tile / g.across % g.down * g.m - g.top;
-        const int64_t col = tile % g.across * g.m - g.left;
+        const int64_t row = ps_tile_start(tile / g.across % g.down, g.tall, g.tall_step) - g.top;
+        const int64_t col = ps_tile_start(tile % g.across, g.wide, g.wide_step) - g.left;
         const int64_t image = tile / (g.across * g.down) * g.x_image;
         for (int64_t c = 0; c < g.channels; c += PS_LANES)
             ps_winograd_tile(g, x + image + c * g.x_channel, v + c, row, col,
@@ -50,33 +46,24 @@ PS_INLINE void ps_winograd_input(ps_winograd g, const ps_x *x, float *v, int64_t
     }
 }
 
-/* An element of G; in doubles, so that U is rounded once. */
-PS_SMALL double ps_winograd_factor(int m, int i, int r)
-{
-    _Alignas(64) const double small[] = {1, 0, 0, 0.5, 0.5, 0.5, 0.5, -0.5, 0.5, 0, 0, 1};
-    _Alignas(64) const double large[] = {
-        1.0 / 4,  0,        0,       -1.0 / 6, -1.0 / 6,  -1.0 / 6, -1.0 / 6, 1.0 / 6, -1.0 / 6,
-        1.0 / 24, 1.0 / 12, 1.0 / 6, 1.0 / 24, -1.0 / 12, 1.0 / 6,  0,        0,       1};
-    return m == 2 ? small[3 * i + r] : large[3 * i + r];
-}
-
 /* KCRS to [point][c][columns], zeros behind the last filter: a block and a panel are all columns. */
 PS_SMALL void ps_winograd_weights(ps_winograd g, const ps_x *w, float *packed)
 {
-    const int edge = g.m + 2;
+    const int tall = g.rows - g.tall + 1, wide = g.columns - g.wide + 1;
     for (int64_t k = 0; k < g.cols; ++k)
-        for (int64_t c = 0; c < g.channels; ++c)
-            for (int i = 0; i < edge; ++i) {
-                _Alignas(64) double t[3] = {0, 0, 0};
-                for (int s = 0; s < 3 && k < g.filters; ++s)
-                    for (int r = 0; r < 3; ++r)
-                        t[s] += ps_winograd_factor(g.m, i, r) *
-                                w[(k * g.channels + c) * 9 + 3 * r + s];
-                for (int j = 0; j < edge; ++j) {
+        for (int64_t c = 0; c < g.depth; ++c)
+            for (int i = 0; i < g.rows; ++i) {
+                _Alignas(64) double t[PS_POINTS] = {0};
+                for (int s = 0; s < wide && k < g.filters; ++s)
+                    for (int r = 0; r < tall; ++r)
+                        t[s] += ps_winograd_power(g.rows, tall, i, r) *
+                                w[((k * g.depth + c) * tall + r) * wide + s];
+                for (int j = 0; j < g.columns; ++j) {
                     double u = 0;
-                    for (int s = 0; s < 3; ++s)
-                        u += t[s] * ps_winograd_factor(g.m, j, s);
-                    packed[((i * edge + j) * g.channels + c) * g.cols + k] = (float)u;
+                    for (int s = 0; s < wide; ++s)
+                        u += t[s] * ps_winograd_power(g.columns, wide, j, s);
+                    u *= ps_winograd_share(g.rows, i) * ps_winograd_share(g.columns, j);
+                    packed[((i * g.columns + j) * g.depth + c) * g.cols + k] = (float)u;
                 }
             }
 }

@@ -29,7 +29,7 @@ class WinogradWork:
     depth: int
     teams: int
     fused: bool
-    operations: tuple[int, int]
+    operations: tuple[float, float]
     gemms: int
     blocks: tuple[tuple[int, TileCounts], ...]
     panel_reads: int

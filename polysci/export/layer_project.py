@@ -27,6 +27,7 @@ from polysci.export.layers import (
     project,
 )
 from polysci.loop_ir.interface import Function, Role, function
+from polysci.lower.algorithm import ExactInputs
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.dtypes import Precision
 from polysci.numerics.scalar_functions import ACTIVATIONS
@@ -442,19 +443,31 @@ def _row(entry: Entry) -> tuple[str, int, int]:
     precision = entry.precision
     types = (precision.x, precision.w, precision.y, precision.sum)
     plans = (entry.layer.schedule, *entry.layer.others)
-    exact = max((algorithm_of(plan).exact_inputs for plan in plans), key=lambda it: it.scale)
+    exact = max(
+        (algorithm_of(plan).exact_inputs for plan in plans),
+        key=lambda it: (len(it.patterns), it.scale),
+    )
     name = problem.activation
     activation = (f"exact_{name}", ACTIVATIONS[name].error) if name else (0, 0)
     lines = [
         f'"{entry.identifier}", AS_{_word(precision)}, {", ".join(t.name.upper() for t in types)}',
         ", ".join(map(str, [*sizes, inner, w.const])),
         ", ".join(map(str, [*ends, f"{{{', '.join(str(len(own)) for own in axes)}}}"])),
-        ", ".join(map(str, [exact.scale, exact.channels, *activation])),
+        ", ".join(map(str, [*_weights(exact, problem.w_shape[2:]), *activation])),
         f"{{{', '.join(steps or ['{1, 0, 0, {{0}}}'])}}}",
         _pair([", ".join(own) for own in axes]),
     ]
     most = max(map(len, axes))
     return f"    {{{(',' + chr(10) + '     ').join(lines)}}},", max(1, len(steps)), most
+
+
+def _weights(exact: ExactInputs, taps: Sequence[int]) -> list[object]:
+    """Return C's initializers of the scale, of channels, of taps and of patterns of filters."""
+    filters = exact.filters(taps) if exact.patterns else []
+    numbers = [tap for own in filters for tap in own]
+    size = round((sum(tap * tap for tap in numbers) / max(1, len(numbers))) ** 0.5)
+    table = f"(const int[]){{{', '.join(map(str, numbers))}}}" if numbers else "0"
+    return [size if numbers else exact.scale, exact.channels, prod(taps), len(filters), table]
 
 
 def _pair(parts: Sequence[str]) -> str:

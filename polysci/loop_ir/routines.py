@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import product
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +21,7 @@ from polysci.loop_ir.memory import Array, Pointer
 from polysci.loop_ir.microkernels import KERNELS, Fields, Integers, User, activate, clamp_values
 from polysci.loop_ir.words import WORDS
 from polysci.numerics.dtypes import F32, from_bf16, to_bf16
+from polysci.numerics.filtering import Filtering, filtering
 from polysci.numerics.scalar_functions import FUNCTIONS, apply_numpy
 
 # Copies of x, and of factors into panels.
@@ -150,37 +153,28 @@ def _part_pair(
         _pairs(user, to, w.move(first), odd and odd.move(first), real, width)
 
 
-# Winograd: V = B^T x B, U = G w G^T, y = A^T M A, by the number of pixels along a tile.
+# Winograd: V = B^T x B, U = G w G^T, y = A^T M A.
 
-_B: Final[Mapping[int, Array]] = {
-    2: np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.float32),
-    4: np.array([
-        [4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0],
-        [0, -2, -1, 2, 1, 0], [0, 2, -1, -2, 1, 0], [0, 4, 0, -5, 0, 1],
-    ], np.float32),
-}  # fmt: skip
-_G: Final[Mapping[int, Array]] = {
-    2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
-    4: np.array([
-        [1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6],
-        [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1],
-    ]),
-}  # fmt: skip
-_A: Final[Mapping[int, Array]] = {
-    2: np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32),
-    4: np.array([
-        [1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1],
-    ], np.float32),
-}  # fmt: skip
+
+def _filterings(g: Fields) -> tuple[Filtering, Filtering]:
+    """Return the filtering down and across a tile."""
+    return (
+        filtering(g["tall"], g["rows"] - g["tall"] + 1),
+        filtering(g["wide"], g["columns"] - g["wide"] + 1),
+    )
 
 
 def _winograd_weights(user: User, g: Fields, w: Pointer, packed: Pointer) -> None:
-    channels, filters, cols, m = g["channels"], g["filters"], g["cols"], g["m"]
-    points, padded = (m + 2) ** 2, -(-filters // cols) * cols
-    numbers = user.read(w, np.arange(filters * channels * 9)).reshape(filters, channels, 3, 3)
+    channels, filters, cols = g["depth"], g["filters"], g["cols"]
+    down, across = _filterings(g)
+    points, padded = g["rows"] * g["columns"], -(-filters // cols) * cols
+    shape = (filters, channels // g["planes"], g["planes"], down.r, across.r)
+    numbers = user.read(w, np.arange(prod(shape))).reshape(shape)
+    numbers = np.swapaxes(numbers, 1, 2).reshape(filters, channels, down.r, across.r)
     factors = np.zeros((padded, channels, points), np.float32)
-    product = np.einsum("ir,kcrs,js->kcij", _G[m], numbers.astype(np.float64), _G[m])
-    factors[:filters] = product.reshape(filters, channels, points)
+    sums = np.einsum("ir,kcrs,js->kcij", down.powers, numbers.astype(np.float64), across.powers)
+    points_of = sums * np.outer(down.shares, across.shares)
+    factors[:filters] = points_of.reshape(filters, channels, points)
     at = 0
     for first in range(0, padded, g["block"]):
         width = min(g["block"], padded - first)
@@ -193,28 +187,40 @@ def _winograd_weights(user: User, g: Fields, w: Pointer, packed: Pointer) -> Non
 def _tile_place(g: Fields, tile: int) -> tuple[int, int, int]:
     """Return image, row and column of a tile's first pixel of y."""
     across, down = g["across"], g["down"]
-    return tile // (across * down), tile // across % down * g["m"], tile % across * g["m"]
+    row, column = (
+        at // step * count * step + at % step
+        for at, count, step in (
+            (tile // across % down, g["tall"], g["tall_step"]),
+            (tile % across, g["wide"], g["wide_step"]),
+        )
+    )
+    return tile // (across * down), row, column
 
 
 def _winograd_input(user: User, g: Fields, x: Pointer, v: Pointer, first: int, last: int) -> None:
-    """Transform tiles of pixels; those outside the image are 0."""
-    edge, channels = g["m"] + 2, np.arange(g["channels"])
+    """Transform tiles of pixels, plane by plane; those outside the image are 0."""
+    channels, high, wide = np.arange(g["channels"]), g["rows"], g["columns"]
+    into, along = (axis.matrices[0].astype(np.float32) for axis in _filterings(g))
     whole = np.arange(-(-len(channels) // user.unit.lanes) * user.unit.lanes)
-    for at, tile in enumerate(range(first, last)):
+    for (at, tile), tap in product(enumerate(range(first, last)), range(g["planes"])):
         image, row, column = _tile_place(g, tile)
-        rows, columns = (start + np.arange(edge) for start in (row - g["top"], column - g["left"]))
+        number, plane = divmod(image, g["images"])
+        plane = plane * g["plane_stride"] + tap * g["plane_step"] - g["front"]
+        rows = row - g["top"] + np.arange(high) * g["tall_step"]
+        columns = column - g["left"] + np.arange(wide) * g["wide_step"]
         real = np.ix_(
-            np.flatnonzero((rows >= 0) & (rows < g["height"])),
+            np.flatnonzero((rows >= 0) & (rows < g["height"]) & (0 <= plane < g["deep"])),
             np.flatnonzero((columns >= 0) & (columns < g["width"])), channels,
         )  # fmt: skip
-        pixels = np.zeros((edge, edge, len(whole)), np.float32)
+        pixels = np.zeros((high, wide, len(whole)), np.float32)
         pixels[real] = user.read(
-            x, image * g["x_image"] + rows[real[0]] * g["x_row"] + columns[real[1]] * g["x_col"]
-            + real[2] * g["x_channel"],
+            x, number * g["x_image"] + plane * g["x_plane"] + rows[real[0]] * g["x_row"]
+            + columns[real[1]] * g["x_col"] + real[2] * g["x_channel"],
         )  # fmt: skip
-        points = np.einsum("ir,rsc,js->ijc", _B[g["m"]], pixels, _B[g["m"]])
-        places = np.arange(edge * edge)[:, None] * g["v_point"] + at * g["v_tile"] + whole
-        user.write(v, places, points.reshape(edge * edge, -1))
+        points = np.einsum("ir,rsc,js->ijc", into, pixels, along)
+        places = np.arange(high * wide)[:, None] * g["v_point"] + at * g["v_tile"]
+        places = places + tap * len(channels) + whole
+        user.write(v, places, points.reshape(high * wide, -1))
 
 
 def _winograd_output(
@@ -222,17 +228,19 @@ def _winograd_output(
     count: int, activation: Any,
 ) -> None:  # fmt: skip
     """Transform sums of tiles back, and finish the pixels that y has."""
-    m, edge, filters = g["m"], g["m"] + 2, np.arange(count)
+    high, wide, filters = g["rows"], g["columns"], np.arange(count)
+    back, along = (axis.matrices[2].astype(np.float32) for axis in _filterings(g))
     bias = user.read(args["bias"], k0 + filters) if args["bias"] else np.float32(0)
     for at, tile in enumerate(range(first, last)):
         image, row, column = _tile_place(g, tile)
-        places = np.arange(edge * edge)[:, None] * g["m_point"] + at * g["m_tile"] + filters
-        sums = user.read(points, places).reshape(edge, edge, count)
-        pixels = np.einsum("pi,ijk,qj->pqk", _A[m], sums, _A[m]) + bias
-        pixels = pixels[: g["p"] - row, : g["q"] - column]
-        rows, columns = (start + np.arange(size) for start, size in
-                         zip((row, column), pixels.shape, strict=False))  # fmt: skip
-        y = (image * g["y_image"] + rows[:, None, None] * g["y_row"]
+        places = np.arange(high * wide)[:, None] * g["m_point"] + at * g["m_tile"] + filters
+        sums = user.read(points, places).reshape(high, wide, count)
+        pixels = np.einsum("pi,ijk,qj->pqk", back, sums, along) + bias
+        rows = np.arange(row, g["p"], g["tall_step"])[: g["tall"]]
+        columns = np.arange(column, g["q"], g["wide_step"])[: g["wide"]]
+        pixels = pixels[: len(rows), : len(columns)]
+        number, plane = divmod(image, g["images"])
+        y = (number * g["y_image"] + plane * g["y_plane"] + rows[:, None, None] * g["y_row"]
              + columns[:, None] * g["y_col"] + (k0 + filters) * g["y_channel"])  # fmt: skip
         if args["residual"]:
             pixels = pixels + user.read(args["residual"], y)

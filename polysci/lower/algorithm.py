@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from polysci.loop_ir.nodes import Team
-from polysci.text.tables import pairs, paragraph, time_text
+from polysci.text.tables import columns, pairs, paragraph, time_text
 
 if TYPE_CHECKING:  # the command line reads the table, and a process that checks results the types
     from polysci.cost import Context
@@ -74,12 +76,21 @@ class ExactInputs:
 
     ``largest`` bounds absolute values (None: as many as the sums of products allow); weights are
     then multiplied by ``scale``, and only ``channels`` input channels of a filter are not zero
-    (0: all of them).
+    (0: all of them). With ``patterns``, taps along an axis, a channel of a filter is plus or minus
+    the product of one pattern for each of the last two axes, or zero, and of further axes one tap.
     """
 
     largest: int | None = None
     scale: int = 1
     channels: int = 0
+    patterns: Sequence[Sequence[int]] = ()
+
+    def filters(self, taps: Sequence[int]) -> list[tuple[int, ...]]:
+        """Return the products of patterns for axes of so many taps, row by row; empty for none."""
+        own = [[it for it in self.patterns if len(it) == count] for count in taps[-2:]]
+        for count in taps[:-2]:
+            own.insert(0, [tuple(int(i == at) for i in range(count)) for at in range(count)])
+        return [tuple(map(prod, product(*chosen))) for chosen in product(*own)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +126,25 @@ class ExplainRequest:
         parts = {"Schedule": pairs(rows, width), **sections}
         body = (f"\n{head}\n{text}" for head, text in parts.items())
         return "\n".join([paragraph(self.title, width, ""), *body])
+
+    def render_parts(
+        self, name: str, algorithm: Sequence[tuple[str, str]], buffers: Sequence[tuple[str, ...]],
+        parts: Mapping[str, float], width: int | None,
+    ) -> str:  # fmt: skip
+        """The schedule, rows about its ``algorithm`` and buffers, and parts of the predicted time.
+
+        Parts are seconds by their names.
+        """
+        seconds = sum(parts.values())
+        rows = [
+            (part, time_text(its), f"{100 * its / seconds:.1f} %") for part, its in parts.items()
+        ]
+        sections = {
+            name: pairs(algorithm, width),
+            "Buffers": columns(buffers, (0, 2)),
+            "Prediction": columns([*rows, ("sum", time_text(seconds), "")]),
+        }
+        return self.render(seconds, sections, width) + "\n"
 
     def _speed(self, seconds: float) -> str:
         rate = self.problem.flops / seconds * 1e-9

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from polysci.loop_ir.index import Variable, iterator, thread_share
 from polysci.loop_ir.interface import Function, functions
 from polysci.loop_ir.microkernels import Unit
-from polysci.loop_ir.nodes import LoopFunction, LoopModule, Team
+from polysci.loop_ir.nodes import For, Let, LoopFunction, LoopModule, LoopStatement, Team, loop
 from polysci.lower.algorithm import PLAIN, EmitOptions
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.dtypes import Precision
@@ -100,3 +102,18 @@ def unit_of(headers: HeaderSet) -> Unit:
         isa.lanes_f32, headers.compute, headers.x, headers.y, headers.packed_copy, flip,
         isa.tile_registers is not None, headers.compute in isa.matrices, headers.w,
     )  # fmt: skip
+
+
+def share_turns(
+    loops: Mapping[str, tuple[int, int]], threads: int, body: Sequence[LoopStatement]
+) -> For:
+    """Return one loop over a thread's share of all turns of some loops, the outer one first.
+
+    Each has turns and a step by its dimension, whose iterator ``body`` reads.
+    """
+    task, origins, below = Variable("task"), list[LoopStatement](), 1
+    for dim, (turns, step) in reversed([*loops.items()]):
+        origins.insert(0, Let(iterator(dim).name, task // below % turns * step))
+        below *= turns
+    first, last = thread_share(below, threads)
+    return loop("task", last, *origins, *body, start=first)

@@ -16,6 +16,7 @@ Floats = NDArray[np.float32]
 
 _EXACT: Final = 1 << 24  # f32 holds every integer up to here
 _LARGEST: Final = 4
+SPREAD: Final = 7  # patterns from one filter to the next
 _SUMS: Final = (1 << 31) - (1 << 17)  # room for the bias and the offset of a sum
 
 
@@ -85,12 +86,22 @@ def exact_weights(w: Floats, exact: ExactInputs) -> Floats:
     ``w`` has filters and channels as its first axes where channels are limited; every channel
     serves some filter.
     """
+    if exact.patterns:
+        w = _filters(w, exact)
     if not exact.channels:
         return np.asarray(exact.scale * w, np.float32)
     filters, channels = w.shape[:2]
     at = (np.arange(channels)[None, :] - exact.channels * np.arange(filters)[:, None]) % channels
     kept = (at < exact.channels).reshape(filters, channels, *[1] * (w.ndim - 2))
     return np.asarray(exact.scale * w * kept, np.float32)
+
+
+def _filters(w: Floats, exact: ExactInputs) -> Floats:
+    """Return filters of patterns, by the signs of the first taps of ``w``."""
+    (filters, channels, *taps), every = w.shape, np.array(exact.filters(w.shape[2:]), np.float32)
+    number = np.add.outer(SPREAD * np.arange(filters), np.arange(channels)) % len(every)
+    signs = np.sign(w.reshape(filters, channels, -1)[..., :1])
+    return np.asarray((signs * every[number]).reshape(filters, channels, *taps), np.float32)
 
 
 def _whole(problem: Problem, precision: Precision, random: np.random.Generator) -> Arrays:

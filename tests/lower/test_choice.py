@@ -1,7 +1,9 @@
 """Direct or Winograd: words, rules, the error bound, the model's choice, records, commands."""
 
 import json
+import re
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +13,48 @@ import pytest
 from polysci import tune
 from polysci.cli import main
 from polysci.errors import SpecError, UnsupportedError, WisdomError
+from polysci.lower.algorithm import ExplainRequest
 from polysci.lower.choice import candidates, key_of, resolve_algorithm
 from polysci.lower.registry import algorithm_named, options
 from polysci.lower.winograd.algorithm import (
     EXACT,
-    FILTER,
-    INPUT,
-    OUTPUT,
+    PATTERNS,
     bound_sizes,
+    count_operations,
+    count_roundings,
     estimate,
     rank_schedules,
     schedules,
 )
-from polysci.lower.winograd.plan import SIZES, refusal, resolve
+from polysci.lower.winograd.nest import shape_fields
+from polysci.lower.winograd.plan import resolve
+from polysci.lower.winograd.tiles import (
+    convolution,
+    image_strides,
+    numbers_of,
+    refusal,
+    steps_of,
+    tile_of,
+    tile_sizes,
+)
 from polysci.measure.check import check
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import exact_weights
-from polysci.ops.convolutions import Conv2d
+from polysci.numerics.filtering import OUTPUTS, filtering
+from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d
 from polysci.ops.layer_lists import load
 from polysci.ops.nest import Nest
 from polysci.runtime.measurement import host_of
 from polysci.space.directives import Ahead
 from polysci.space.schedule import parse
 from polysci.target.host import detect
+from polysci.target.microkernels import header
 from polysci.tune.wisdom import Wisdom
 from tests.support.samples import FIXED, fixed_context, resized
 
+SIZES = (2, 4)
 CONV = Conv2d(N=1, C=16, H=8, W=8, K=48, R=3, S=3, pad=1)
+DEEP = Conv3d(N=2, C=8, D=5, H=4, W=4, K=16, T=3, R=3, S=3, pad=1)
 WIDE = Conv2d(N=1, C=128, H=28, W=28, K=128, R=3, S=3, pad=1)
 KERNEL = "brgemm_avx512_f32_2x16"
 MATMUL = Nest("""
@@ -68,9 +85,10 @@ def test_schedules_round_trip(text: str) -> None:
     ("text", "error", "told"),
     [
         ("winograd(2) winograd(4)", SpecError, "'winograd(4)': one transform at most"),
-        ("winograd()", UnsupportedError, "expected winograd(m); m is one of (2, 4)"),
-        ("winograd(2,4)", UnsupportedError, "expected winograd(m); m is one of (2, 4)"),
-        ("winograd(3)", UnsupportedError, "m is one of (2, 4)"),
+        ("winograd()", UnsupportedError, "expected winograd(m), or winograd(m,n)"),
+        ("winograd(2,4,2)", UnsupportedError, "m is one of (2, 4) for 3 taps"),
+        ("winograd(2,3)", UnsupportedError, "winograd(2,3): expected winograd(m), or"),
+        ("winograd(3)", UnsupportedError, "m is one of (2, 4) for 3 taps"),
         ("k:16 winograd(4)", UnsupportedError, "only a loop over t may enclose winograd(4)"),
         ("t:4 winograd(4) t:2", UnsupportedError, "one loop over t and one over k at most"),
         ("t:2* winograd(4) k:16*", UnsupportedError, "loops inside winograd(4) cannot be parallel"),
@@ -88,14 +106,77 @@ def test_schedules_that_do_not_fit_are_refused(text: str, error: type, told: str
     assert told in str(refused.value)
 
 
+def test_columns_of_a_kernel_lie_in_one_group() -> None:
+    problem, wide = CONV.with_(groups=2), parse("winograd(4) > brgemm_avx512_f32_2x16")
+    with pytest.raises(UnsupportedError, match="16 columns do not divide the 24 filters of a gro"):
+        resolve(problem, wide)
+    assert {plan.kernel.split("x")[-1] for plan in schedules(problem, "portable", 1)} == {"4", "8"}
+    context = replace(fixed_context(problem), target=FIXED)
+    with pytest.raises(
+        UnsupportedError, match="no kernel of avx512 has columns that divide the 24"
+    ):
+        rank_schedules(problem, context)
+    assert candidates(problem, context, 1, "auto")[0].schedule.transform is None
+
+
+def test_a_dilated_filter_sees_images_of_every_third_pixel() -> None:
+    problem = Conv2d(N=1, C=3, H=9, W=12, K=4, R=3, S=3, pad=3, dilation=3)
+    random, tile = np.random.default_rng(4), tile_of(problem, (4,))
+    x, w = (random.standard_normal(s) for s in (problem.x_shape, problem.w_shape))
+    assert (tile.count(problem), steps_of(problem)) == ((3, 3), (3, 3))
+    found = bound_sizes(problem, x, w, tile)
+    for row, col in np.ndindex(3, 3):
+        part = np.ascontiguousarray(x[:, row::3, col::3])
+        own = Conv2d(N=1, C=3, H=3, W=4, K=4, R=3, S=3, pad=1)
+        assert np.allclose(found[:, row::3, col::3], bound_sizes(own, part, w, tile))
+
+
+def test_planes_are_summed_as_channels_are() -> None:
+    problem = DEEP.with_(stride=(2, 1, 1))
+    random, tile = np.random.default_rng(4), tile_of(convolution(problem), (4,))
+    x, w = (random.standard_normal(s) for s in (problem.x_shape, problem.w_shape))
+    found, one = bound_sizes(problem, x, w, tile), Conv2d(N=2, C=8, H=4, W=4, K=16, R=3, S=3, pad=1)
+    for z in range(problem.Z):
+        parts = [bound_sizes(one, np.ascontiguousarray(x[:, 2 * z + t - 1]), w[:, :, t], tile)
+                 for t in range(3) if 0 <= 2 * z + t - 1 < problem.D]  # fmt: skip
+        assert np.allclose(found[:, z], sum(parts))
+    assert count_roundings(convolution(problem), tile) == 3 * 8 + 14
+
+
+def test_sizes_of_groups_are_those_of_each_by_itself() -> None:
+    problem = Conv2d(N=2, C=16, H=5, W=6, K=24, R=3, S=3, pad=1, groups=2)
+    random, tile = np.random.default_rng(4), tile_of(problem, (4,))
+    x, w = (random.standard_normal(s) for s in (problem.x_shape, problem.w_shape))
+    one = problem.with_(C=8, K=12, groups=1)
+    parts = [bound_sizes(one, x[..., 8 * g : 8 * g + 8], w[12 * g : 12 * g + 12], tile)
+             for g in range(2)]  # fmt: skip
+    assert np.allclose(bound_sizes(problem, x, w, tile), np.concatenate(parts, axis=-1))
+    assert count_roundings(problem, tile) == 8 + 14
+
+
 @pytest.mark.parametrize(
     ("problem", "told"),
     [
         (CONV.with_(stride=2), "stride=(2, 2): expected (1, 1)"),
-        (CONV.with_(dilation=2, pad=2), "dilation=(2, 2): expected (1, 1)"),
-        (CONV.with_(groups=2), "groups=2: expected 1"),
-        (CONV.with_(R=5, S=3), "filter=(5, 3): expected (3, 3)"),
-        (MATMUL, "it is a loop nest"),
+        (CONV.with_(dilation=2, pad=2, layout="nchw"), "dilation=(2, 2) in nchw: expected 1 along"),
+        (CONV.with_(groups=4), "groups=4 of 4 channels and 12 filters: expected 8 or more of each"),
+        (CONV.with_(groups=8), "groups=8 of 2 channels and 6 filters: expected 8 or more of each"),
+        (
+            CONV.with_(R=4, S=3),
+            "filter=(4, 3): expected 1, 3, 5 or 7 taps along rows and columns, not 1",
+        ),
+        (
+            CONV.with_(R=1, S=1),
+            "filter=(1, 1): expected 1, 3, 5 or 7 taps along rows and columns, not 1",
+        ),
+        (Conv1d(N=1, C=4, W=9, K=4, S=3, stride=2), "stride=(2,): expected (1,)"),
+        (DEEP.with_(stride=2), "stride=(2, 2, 2): expected (2, 1, 1)"),
+        (DEEP.with_(groups=2), "groups=2 over three axes: expected 1"),
+        (
+            DEEP.with_(R=1, S=1),
+            "filter=(3, 1, 1): expected 1, 3, 5 or 7 taps along rows and columns",
+        ),
+        (MATMUL, "it is no convolution"),
     ],
 )
 def test_what_winograd_refuses_auto_computes_directly(problem: Any, told: str) -> None:
@@ -115,36 +196,31 @@ def test_an_unknown_algorithm_is_refused() -> None:
         tune.optimize(CONV, "estimate", algorithm="fft")
 
 
-@pytest.mark.parametrize("m", SIZES)
-def test_the_matrices_are_a_convolution(m: int) -> None:
-    random = np.random.default_rng(m)
-    x, w = random.integers(-9, 10, (m + 2, m + 2)), 576 * random.integers(-9, 10, (3, 3))
-    into, g, back = INPUT[m], FILTER[m], OUTPUT[m]
-    y = back @ ((g @ w @ g.T) * (into @ x @ into.T)) @ back.T
-    expected = [[(x[i : i + 3, j : j + 3] * w).sum() for j in range(m)] for i in range(m)]
-    assert np.array_equal(np.rint(y), expected)
-    assert np.allclose(y, expected, rtol=1e-12)
-
-
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
-@pytest.mark.parametrize("m", SIZES)
-def test_sizes_are_those_of_plain_loops(m: int, layout: str) -> None:
-    problem = Conv2d(N=2, C=3, H=6, W=5, K=2, R=3, S=3, pad=(1, 2), layout=layout)
-    random = np.random.default_rng(m)
+@pytest.mark.parametrize(
+    ("taps", "numbers"),
+    [((3, 3), (2,)), ((3, 3), (4,)), ((3, 5), (2, 4)), ((1, 3), (4,)), ((7, 1), (2,))],
+)
+def test_sizes_are_those_of_plain_loops(
+    taps: tuple[int, int], numbers: tuple[int, ...], layout: str
+) -> None:
+    problem = Conv2d(N=2, C=3, H=6, W=5, K=2, R=taps[0], S=taps[1], pad=(1, 2), layout=layout)
+    random, tile = np.random.default_rng(len(numbers)), tile_of(problem, numbers)
     x, w = (random.standard_normal(s) for s in (problem.x_shape, problem.w_shape))
-    got = bound_sizes(problem, x, w, m)
+    got = bound_sizes(problem, x, w, tile)
     assert got.shape == problem.y_shape
     got = got if layout == "nchw" else got.transpose(0, 3, 1, 2)
     x = x if layout == "nchw" else x.transpose(0, 3, 1, 2)
-    into, g, back = (abs(matrix[m]) for matrix in (INPUT, FILTER, OUTPUT))
+    (b, g, a), (d, h, e) = (map(abs, axis.matrices) for axis in (tile.down, tile.across))
+    tall, wide = tile.down.m, tile.across.m
     for n, k, p, q in np.ndindex(2, 2, problem.P, problem.Q):
-        tile = np.zeros((3, m + 2, m + 2))
-        for i, j in np.ndindex(m + 2, m + 2):
-            row, col = p // m * m + i - 1, q // m * m + j - 2
+        pixels = np.zeros((3, tile.down.points, tile.across.points))
+        for i, j in np.ndindex(pixels.shape[1:]):
+            row, col = p // tall * tall + i - 1, q // wide * wide + j - 2
             if 0 <= row < 6 and 0 <= col < 5:
-                tile[:, i, j] = abs(x[n, :, row, col])
-        points = sum((g @ abs(w[k, c]) @ g.T) * (into @ tile[c] @ into.T) for c in range(3))
-        assert np.isclose(got[n, k, p, q], (back @ points @ back.T)[p % m, q % m])
+                pixels[:, i, j] = abs(x[n, :, row, col])
+        points = sum((g @ abs(w[k, c]) @ h.T) * (b @ pixels[c] @ d.T) for c in range(3))
+        assert np.isclose(got[n, k, p, q], (a @ points @ e.T)[p % tall, q % wide])
 
 
 def test_the_bound_is_wider_than_that_of_direct_sums_and_no_wider_than_stated() -> None:
@@ -167,6 +243,48 @@ def test_every_schedule_of_the_space_can_be_generated() -> None:
                 for plan in plans:
                     resolve(problem, plan, threads)
                     assert bool(plan.parallel) == (threads > 1) or not plan.loops
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        ({}, "F(2x2, 3x3) F(4x4, 3x3)"),
+        ({"H": 2}, "F(2x2, 3x3) F(4x4, 3x3) F(2x4, 3x3)"),
+        ({"R": 1, "pad": (0, 1)}, "F(1x2, 1x3) F(1x4, 1x3)"),
+        ({"S": 1, "pad": (1, 0)}, "F(2x1, 3x1) F(4x1, 3x1)"),
+        ({"R": 7, "S": 7}, "F(2x2, 7x7)"),
+        ({"R": 7, "S": 5, "H": 20}, "F(2x2, 7x5) F(2x4, 7x5)"),
+    ],
+)
+def test_mixed_tiles_are_considered_where_less_overhangs(sizes: dict[str, Any], told: str) -> None:
+    problem = CONV.with_(**sizes)
+    tiles = tile_sizes(problem)
+    assert " ".join(map(str, tiles)) == told
+    assert [tile_of(problem, numbers_of(tile)) for tile in tiles] == tiles
+
+
+def test_a_line_is_an_image_of_one_row() -> None:
+    line = Conv1d(N=2, C=5, W=12, K=7, S=3, pad=1, layout="nchw")
+    conv = convolution(line)
+    assert (conv.H, conv.P, conv.R, conv.Q, conv.pad) == (1, 1, 1, 12, (0, 1))
+    assert image_strides((60, 12, 1)) == (60, 12, 0, 0, 1)
+    words = "t:3 winograd(4) k:4 > brgemm_portable_f32_3x4"
+    request = ExplainRequest("", line, parse(words), fixed_context(line))
+    assert "F(1x4, 1x3): 6 products for 12" in algorithm_named("winograd").explain(request).render()
+
+
+def test_fields_of_a_shape_stand_in_the_order_of_their_record() -> None:
+    """C++ takes them in no other."""
+    record = header("winograd_in").split("typedef struct {")[1].split("} ps_winograd;")[0]
+    lines = re.sub(r"/\*.*?\*/", "", record, flags=re.DOTALL).split(";")
+    names = [name for line in lines for name in re.findall(r"(\w+)(?=\s*(?:,|$))", line.strip())]
+    fields = shape_fields(CONV, tile_of(CONV, (4,)), {}, ((1, 1), (1, 1)), (1, 1))
+    assert list(fields) == names
+
+
+def test_operations_are_those_of_the_compiled_code() -> None:
+    for numbers, expected in (((2,), (48, 52)), ((4,), (180, 191))):
+        assert count_operations(tile_of(CONV, numbers), "nhwc") == expected
 
 
 @pytest.mark.exhaustive
@@ -290,13 +408,33 @@ def test_a_check_has_integers_and_a_bound_of_its_own() -> None:
 def test_exact_weights_touch_every_channel_and_few_of_a_filter() -> None:
     w = np.ones((9, 40, 3, 3), np.float32)
     some, count = exact_weights(w, EXACT), EXACT.channels
-    assert set(np.unique(some)) == {0, 576}
+    assert set(np.unique(some)) == {-576, 0, 576}
     assert ((some != 0).sum(axis=(1, 2, 3)) == 9 * count).all() and some.any(axis=(0, 2, 3)).all()
-    assert (exact_weights(w[:, :5], EXACT) == 576).all()
-    largest = [
-        (abs(OUTPUT[m]) @ (abs(FILTER[m]).sum(1) * abs(INPUT[m]).sum(1))).max() for m in SIZES
-    ]
-    assert EXACT.channels * EXACT.scale * max(largest) ** 2 + 2 < 2**24
+    line = exact_weights(w[0, :, 0, :, None] * np.ones(5, np.float32), EXACT)
+    assert {tuple(map(int, own)) for own in line.reshape(-1, 5)} - {(0,) * 5} == set(FIVE)
+
+
+FIVE = [own for own in PATTERNS if len(own) == 5]
+
+
+def reach(m: int, pattern: tuple[int, ...]) -> Fraction:
+    """The largest partial sum of a filter along an axis where |x| <= 1, in steps of all of them."""
+    own, largest, denominators = filtering(m, len(pattern)), Fraction(0), {1}
+    u = [sum(g * tap for g, tap in zip(row, pattern, strict=True)) for row in own.filter]
+    for row in own.back:
+        terms = [a * p * b for a, p, line in zip(row, u, own.into, strict=True) for b in line]
+        largest = max(largest, sum(map(abs, terms)))
+        denominators |= {term.denominator for term in terms}
+    assert all(step & (step - 1) == 0 for step in denominators)
+    return largest * max(denominators)
+
+
+def test_f32_holds_all_sums_of_exact_inputs() -> None:
+    reaches = [
+        max(reach(m, pattern) for pattern in PATTERNS if len(pattern) == taps)
+        for taps, outputs in OUTPUTS.items() for m in outputs
+    ]  # fmt: skip
+    assert EXACT.channels * max(reaches) ** 2 + 2 < 2**24
 
 
 SPEC = "mb1ic16ih8oc48oh8kh3ph1"

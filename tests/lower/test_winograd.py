@@ -16,8 +16,10 @@ import pytest
 from polysci.errors import CheckError
 from polysci.export import ExportedLayer, export_c
 from polysci.lower.winograd.algorithm import EXACT
+from polysci.lower.winograd.tiles import convolution, tile_of
 from polysci.measure.bench import bound_of
-from polysci.ops.convolutions import Conv2d
+from polysci.numerics.filtering import OUTPUTS
+from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
@@ -33,6 +35,7 @@ from tests.support.flags import QUICK
 
 BEST = detect().isa.name
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+Convolved = Conv1d | Conv2d | Conv3d
 CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 32, 48)
 
 
@@ -61,19 +64,93 @@ PROBLEMS = [
     Conv2d(N=3, C=33, H=5, W=6, K=34, R=3, S=3, pad=4),
     Conv2d(N=3, C=33, H=5, W=6, K=34, R=3, S=3, pad=4, layout="nchw"),
 ]
+FILTERS = [
+    (taps, numbers)
+    for taps in (*((1, several) for several in OUTPUTS), *product(OUTPUTS, repeat=2))
+    for numbers in product(*(OUTPUTS[own] for own in taps if own > 1))
+    if numbers and (taps, set(numbers)) not in [((3, 3), {2}), ((3, 3), {4})]
+]
 
 
-def plan_of(problem: Conv2d, m: int, isa: str, threads: int, form: int) -> Schedule:
+def others() -> list[tuple[Convolved, tuple[int, ...]]]:
+    """Every filter and tile but those above: of few pixels or many, each with some padding.
+
+    Filters of one row are those of a single axis every other time.
+    """
+    found: list[tuple[Convolved, tuple[int, ...]]] = []
+    for at, ((taps, numbers), turn) in enumerate(product(FILTERS, range(3))):
+        pads = [(at + own) % (own + 1) for own in taps]
+        sizes = (1 + at % 9, (4 + at * 5 % 9, 37, 9)[turn])
+        high, wide = (
+            max(own - 2 * pad, size) for own, pad, size in zip(taps, pads, sizes, strict=True)
+        )
+        shape = {"N": 1 + at % 2, "C": CHANNELS[at % 13], "K": CHANNELS[at * 5 % 13]}
+        layout = ("nhwc", "nchw")[at // 2 % 2]
+        if taps[0] == 1 and at % 2:
+            line = Conv1d(**shape, W=wide, S=taps[1], pad=pads[1], layout=layout)
+            found.append((line, numbers))
+            continue
+        found.append((
+            Conv2d(**shape, H=high, W=wide, R=taps[0], S=taps[1], pad=tuple(pads), layout=layout),
+            numbers,
+        ))  # fmt: skip
+    return found
+
+
+GROUPED: list[tuple[Convolved, tuple[int, ...]]] = [
+    (Conv2d(N=2, C=18, H=7, W=6, K=64, R=3, S=3, pad=1, groups=2), (4,)),
+    (Conv2d(N=1, C=30, H=6, W=9, K=96, R=5, S=3, pad=1, groups=3, layout="nchw"), (2, 4)),
+    (Conv1d(N=2, C=36, W=19, K=64, S=7, pad=3, groups=2), (2,)),
+    (Conv1d(N=1, C=32, W=21, K=128, S=3, pad=1, groups=4, layout="nchw"), (4,)),
+]
+# Every size from below a step on, with pads up to the filter's span, and steps of one axis alone.
+DILATED: list[tuple[Convolved, tuple[int, ...]]] = [
+    *(
+        (
+            Conv2d(
+                N=1 + at % 2, C=CHANNELS[at % 13], K=CHANNELS[at * 5 % 13], H=max(1, at), W=11 - at,
+                R=3, S=3, pad=(4, at), dilation=(2, 1 + at % 3),
+            ),
+            (2 + at % 2 * 2,),
+        )
+        for at in range(10)
+    ),
+    (
+        Conv2d(N=2, C=17, H=13, W=37, K=20, R=5, S=3, pad=(4, 1), dilation=(3, 1), layout="nchw"),
+        (4, 2),
+    ),
+    (Conv2d(N=1, C=9, H=13, W=6, K=33, R=3, S=1, pad=(5, 0), dilation=(4, 1), layout="nchw"), (4,)),
+    (Conv2d(N=1, C=18, H=9, W=9, K=64, R=3, S=3, pad=2, dilation=2, groups=2), (2,)),
+    (Conv1d(N=2, C=17, W=41, K=20, S=7, pad=15, dilation=5), (2,)),
+]  # fmt: skip
+# Planes: pads and steps that leave the image, few planes or many, filters of one row.
+DEEP: list[tuple[Convolved, tuple[int, ...]]] = [
+    (
+        Conv3d(N=1 + at % 2, C=CHANNELS[(at + 5) % 13], D=1 + at, H=5, W=8 - at, K=20, T=1 + at % 4,
+               R=(3, 1)[at % 2], S=3, pad=(at, 1 - at % 2, 1),
+               stride=(1 + at % 3, 1, 1), dilation=(1 + at // 3, 1, 1),
+               layout=("nhwc", "nchw")[at // 2 % 2]),
+        (2 + at % 2 * 2,),
+    )
+    for at in range(6)
+]  # fmt: skip
+DEEP += [(Conv3d(N=1, C=5, D=4, H=6, W=7, K=9, T=3, R=5, S=3, pad=(1, 2, 1)), (4, 2))]
+OTHERS = [*others(), *GROUPED, *DILATED, *DEEP]
+
+
+def plan_of(
+    problem: Convolved, numbers: tuple[int, ...], isa: str, threads: int, form: int
+) -> Schedule:
     """One of the forms of loops around and inside the transform, with blocks that leave tails."""
-    lanes = microkernels.lanes(isa)
-    tiles = problem.N * -(-problem.P // m) * -(-problem.Q // m)
+    lanes, conv = microkernels.lanes(isa), convolution(problem)
+    problem, tiles = conv, tile_of(conv, numbers).tiles(conv)
     cols = lanes * (2 if form % 2 and lanes < problem.K else 1)
     filters = -(-problem.K // cols) * cols
     (way,) = microkernels.ways("brgemm", isa, "f32")
     kernels = {kernel.rows: str(kernel) for kernel in way if kernel.cols == cols}
     t = max(1, min(tiles - 1, (tiles + 2) // 2 if form % 3 else 5))
     rows = max(1, min(t, max(kernels), 2 + form % 4))
-    shared, word = threads > 1, Transform("winograd", (m,))
+    shared, word = threads > 1, Transform("winograd", numbers)
     over_t = [Loop("t", t, shared)] if t < tiles else []
     over_k = [Loop("k", cols, shared)] if cols < filters else []
     serial = [Loop("k", cols)] if cols < filters else []
@@ -93,7 +170,7 @@ class Judge:
     def __init__(self) -> None:
         self._child = Child([sys.executable, "-m", "polysci.measure.worker", HOST])
 
-    def prepare(self, problem: Conv2d) -> None:
+    def prepare(self, problem: Convolved) -> None:
         if not self._child.alive:
             self._child.restart()
         self.ask(op="prepare", problem=str(problem), layout=problem.layout, seed=0)
@@ -122,7 +199,7 @@ def sources_of(isa: str, m: int) -> list[Source]:
         if (isa != BEST and at % 4) or (m == 2 and at % 3):
             continue
         threads = 1 + (at + m // 2) % 2
-        plan = plan_of(problem, m, isa, threads, at // 2 + m)
+        plan = plan_of(problem, (m,), isa, threads, at // 2 + m)
         sources.append(emit(problem, plan, threads, EmitOptions(f"p{at}_{m}")))
     return sources
 
@@ -137,6 +214,30 @@ def test_results_are_within_the_bound_between_guard_pages(judge: Judge, isa: str
     path = cache.build(assemble(sources), flags=QUICK)
     for source in sources:
         problem = PROBLEMS[int(source.symbol[1:-2])]
+        judge.prepare(problem)
+        binary = {"so": str(path), "symbol": source.symbol}
+        worst = judge.ask(op="bound", **binary, **bound_of(source.schedule))["worst"]
+        assert worst <= 1, f"{problem} {source.schedule}"
+        judge.ask(op="check", **binary, exact=asdict(EXACT))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "isa", [pytest.param(isa, marks=pytest.mark.isa(isa)) for isa in ("portable", "avx2", "avx512")]
+)
+def test_other_filters_are_within_the_bound_between_guard_pages(judge: Judge, isa: str) -> None:
+    chosen = [
+        (at, *case)
+        for at, case in enumerate(OTHERS)
+        if isa == BEST or at % 5 == 0 or case in GROUPED + DILATED + DEEP
+    ]
+    sources = []
+    for at, problem, numbers in chosen:
+        threads = 1 + at // 2 % 2
+        plan = plan_of(problem, numbers, isa, threads, at // 3 + at)
+        sources.append(emit(problem, plan, threads, EmitOptions(f"p{at}")))
+    path = cache.build(assemble(sources), flags=QUICK)
+    for (_, problem, _), source in zip(chosen, sources, strict=True):
         judge.prepare(problem)
         binary = {"so": str(path), "symbol": source.symbol}
         worst = judge.ask(op="bound", **binary, **bound_of(source.schedule))["worst"]
@@ -164,8 +265,9 @@ def test_weights_that_24_divides_twice_give_exact_results(layout: str) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.isa("avx2")
-def test_every_subset_of_the_epilogue() -> None:
-    problem = Conv2d(N=1, C=5, H=6, W=7, K=11, R=3, S=3, pad=1)
+@pytest.mark.parametrize("taps", list(OUTPUTS))
+def test_every_subset_of_the_epilogue(taps: int) -> None:
+    problem = Conv2d(N=1, C=5, H=6, W=7, K=11, R=3, S=taps, pad=(1, taps // 2))
     random = np.random.default_rng(5)
     x, w, residual = (
         random.standard_normal(shape, np.float32)
@@ -174,7 +276,8 @@ def test_every_subset_of_the_epilogue() -> None:
     bias = random.standard_normal(problem.K, np.float32)
     for layout in ("nhwc", "nchw"):
         turned = problem.with_(layout=layout)
-        run = primitive(turned, "winograd(4) > brgemm_avx2_f32_4x16")
+        numbers = ",".join(str(OUTPUTS[own][-1]) for own in (3, taps) if own > 1)
+        run = primitive(turned, f"winograd({numbers}) > brgemm_avx2_f32_4x16")
         axes = (0, 1, 2, 3) if layout == "nhwc" else (0, 3, 1, 2)
         move = [np.ascontiguousarray(a.transpose(axes)) for a in (x, residual)]
         wp = run.pack_weights(w)
@@ -200,7 +303,7 @@ def test_a_nan_reaches_its_tile_and_no_other() -> None:
 # Changes of the headers that must be noticed, or the tests above prove nothing.
 FAULTS = {
     "a wrong constant into V": ("ps_splat(-5.0f), d[2]", "ps_splat(-5.001f), d[2]"),
-    "a wrong constant of U": ("1.0 / 12, 1.0 / 6", "1.001 / 12, 1.0 / 6"),
+    "a wrong constant of U": ("points == 6 ? 1.0 / 24", "points == 6 ? 1.001 / 24"),
     "a wrong constant back": ("ps_splat(8.0f)", "ps_splat(8.004f)"),
     "reads past the channels": (
         "part->lanes == PS_LANES ? ps_load(x + at) : ps_load_first(x + at, part->lanes)",
@@ -208,23 +311,32 @@ FAULTS = {
     ),
     "writes past the filters": ("ps_store_first(y + at, x, to.lanes)", "ps_store(y + at, x)"),
     "reads above the image": ("part->rows >> i & ", ""),
-    "writes below the image": ("if (2 * i + half >= to.rows)", "if (0)"),
+    "writes below the image": ("if (row >= to.rows)", "if (0)"),
     "forgets the bias": ("x = ps_add(x, bias);", ""),
+}
+# Those that only filters of 5 taps show.
+FAULTS_OF_FIVE = {
+    "a wrong constant into V": ("near = ps_splat(-4.25f)", "near = ps_splat(-4.251f)"),
+    "a wrong constant of a half": ("part = ps_splat(0.5f)", "part = ps_splat(0.501f)"),
+    "a wrong constant of U": ("32.0 / 45", "32.01 / 45"),
+    "a wrong constant back": ("ps_splat(0.125f)", "ps_splat(0.126f)"),
+    "points in another order": ("i == 3 ? 7 : i", "i"),
 }
 
 
 @pytest.mark.exhaustive
 @pytest.mark.isa("avx2")
-def test_faults_are_noticed(judge: Judge) -> None:
-    problem = Conv2d(N=1, C=11, H=6, W=6, K=13, R=3, S=3, pad=1)
+@pytest.mark.parametrize(("taps", "faults"), [(3, FAULTS), (5, FAULTS_OF_FIVE)])
+def test_faults_are_noticed(judge: Judge, taps: int, faults: dict[str, tuple[str, str]]) -> None:
+    problem = Conv2d(N=1, C=11, H=6, W=6, K=13, R=taps, S=taps, pad=taps // 2)
     source = emit(problem, parse("winograd(4) > brgemm_avx2_f32_4x16"))
     texts = []
-    for before, after in FAULTS.values():
+    for before, after in faults.values():
         assert before in source.file
         texts.append(source.file.replace(before, after))
     paths = cache.build_many(texts, flags=QUICK)
     judge.prepare(problem)
-    for fault, path in zip(FAULTS, paths, strict=True):
+    for fault, path in zip(faults, paths, strict=True):
         question = {"op": "bound", "so": str(path), "symbol": "primitive"}
         try:
             judge.ask(**question, **bound_of(source.schedule))
@@ -271,10 +383,21 @@ def test_exported_layers_pass_their_own_test(tmp_path: Path, isa: str, flags: st
             conv.with_(layout="nchw"),
             parse(f"winograd(2) ahead(B) > brgemm_{isa}_f32_4x{2 * lanes}"),
         ),
+        ExportedLayer(
+            conv.with_(R=5, S=5, pad=2), parse(f"winograd(4) > brgemm_{isa}_f32_3x{lanes}")
+        ),
+        ExportedLayer(
+            Conv3d(N=2, C=18, D=4, H=6, W=7, K=5, T=3, R=3, S=3, pad=1),
+            parse(f"winograd(4) > brgemm_{isa}_f32_3x{lanes}"),
+        ),
+        ExportedLayer(
+            Conv1d(N=1, C=19, W=21, K=5, S=7, pad=3, layout="nchw"),
+            parse(f"winograd(2) > brgemm_{isa}_f32_3x{lanes}"),
+        ),
     ]
     export_c(layers, tmp_path / "net", name="net")
     words = [cc, *STRICT, *flags.split(), "net.c", "selftest.c", "-o", "selftest", "-lm"]
     built = subprocess.run(words, cwd=tmp_path / "net", capture_output=True, text=True)
     assert (built.returncode, built.stderr) == (0, "")
     ran = subprocess.run(["./selftest"], cwd=tmp_path / "net", capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout) == (0, "6 passed, 0 failed\n"), ran.stderr
+    assert (ran.returncode, ran.stdout) == (0, "12 passed, 0 failed\n"), ran.stderr

@@ -43,6 +43,8 @@ typedef struct {
     int64_t w_first;
     int rows, groups, terms, loops, axes[2]; /* where each kind of loop ends; axes of x and y */
     int scale, most; /* of weights, and how many channels of a filter are not zero; 0: all */
+    int taps, patterns; /* of a channel of a filter; 0: any weights, times the scale */
+    const int *filters; /* the patterns, row by row; the scale is about their size */
     double (*activation)(double); /* of finished sums; 0: none */
     double error;                 /* of the generated one, relative to max(|x|, 1) */
     loop loop[LOOPS];
@@ -207,11 +209,18 @@ static int64_t largest(const layer *l)
 /* Weights that Winograd's transforms divide without a remainder, and few enough of them. */
 static void sparse(const layer *l, void *w)
 {
-    const int64_t channels = points(l, l->groups, l->terms) / 9;
+    const int64_t channels = points(l, l->groups, l->terms) / l->taps;
+    double sign = 0;
     for (int64_t i = 0; i < l->w; ++i) {
-        const int64_t filter = i / 9 / channels, channel = i / 9 % channels;
+        const int64_t filter = i / l->taps / channels, channel = i / l->taps % channels;
         const int64_t moved = (channel - l->most * filter % channels + channels) % channels;
-        const double held = value(l->w_type, w, i) * l->scale;
+        double held = value(l->w_type, w, i) * l->scale;
+        if (l->patterns) {
+            const int64_t tap = i % l->taps, pattern = (filter * 7 + channel) % l->patterns;
+            held = tap ? sign : held > 0 ? 1 : held < 0 ? -1 : 0;
+            sign = held;
+            held *= l->filters[pattern * l->taps + tap];
+        }
         put(l->w_type, w, i, moved < l->most ? held : 0);
     }
 }
@@ -428,7 +437,7 @@ static void check(const code *c, int *made, int *passed)
     const int64_t low = x_type == U8 ? 0 : x_type == S8 ? -128 : -top;
     /* About the standard deviation of the sums. */
     const double spread = l->scale > 1
-                              ? sqrt(9.0 * l->most) * l->scale / 2
+                              ? sqrt((double)l->taps * l->most) * l->scale / 2
                               : sqrt((double)points(l, l->groups, l->terms)) * (double)top
                                     * (is_whole(x_type) ? 60 : (double)top / 3);
     _Alignas(64) const float clamp[2] = {(float)-floor(is_narrow(y_type) ? 60 : spread),

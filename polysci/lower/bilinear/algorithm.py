@@ -43,7 +43,7 @@ from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.directives import Ahead, Pack
 from polysci.space.schedule import Schedule, Step
 from polysci.target import microkernels
-from polysci.text.tables import bytes_text, columns, pairs, time_text
+from polysci.text.tables import bytes_text
 
 # Integers that it multiplies without rounding: sums of 16 blocks, of 4 x 4 that two levels sum of
 # A and B, of as many products.
@@ -294,16 +294,9 @@ class BilinearExplanation:
 
     def render(self, width: int | None = None) -> str:
         plan, predicted = self.plan, self.estimate
-        parts = [
-            (name, time_text(seconds), f"{100 * seconds / predicted.seconds:.1f} %")
-            for name, seconds in predicted.parts.items()
-        ]
-        sections = {
-            "Bilinear": pairs(_algorithm(plan), width),
-            "Buffers": columns(_buffers(plan), (0, 2)),
-            "Prediction": columns([*parts, ("sum", time_text(predicted.seconds), "")]),
-        }
-        return self.request.render(predicted.seconds, sections, width) + "\n"
+        return self.request.render_parts(
+            "Bilinear", _algorithm(plan), _buffers(plan), predicted.parts, width
+        )
 
     def members(self) -> dict[str, Any]:
         """Return the explanation as JSON members; times are in seconds, sizes in bytes."""

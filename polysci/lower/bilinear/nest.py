@@ -48,7 +48,7 @@ from polysci.lower.bilinear.plan import BilinearPlan
 from polysci.lower.direct.nest import flush_denormals, lower_nest
 from polysci.lower.direct.panels import columns_function
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
-from polysci.lower.lowering import LoweredPrimitive
+from polysci.lower.lowering import LoweredPrimitive, share_turns
 from polysci.numerics.arrays import round_up
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.target.microkernels import HeaderSet
@@ -340,19 +340,9 @@ class _Lowering:
             body = [loop(iterator(dim).name, extents[dim], *body, step=steps[dim])]
         if not formed:
             body = [sums, *body]
-        return self._tasks(dims[:parallel], body) if parallel else body
-
-    def _tasks(self, dims: Sequence[str], body: Sequence[LoopStatement]) -> list[LoopStatement]:
-        """Return one loop over a thread's share of all turns of some loops."""
-        plan, task = self.plan, Variable("task")
-        counts, steps = {"i": plan.bands, "j": plan.parts}, {"i": plan.rows, "j": plan.columns}
-        origins, below = list[LoopStatement](), 1
-        for dim in reversed(dims):
-            at = task // below % counts[dim] * steps[dim]
-            origins.insert(0, Let(iterator(dim).name, at))
-            below *= counts[dim]
-        first, last = thread_share(below, plan.teams)
-        return [loop("task", last, *origins, *body, start=first)]
+        turns = {"i": (plan.bands, plan.rows), "j": (plan.parts, plan.columns)}
+        shared = {dim: turns[dim] for dim in dims[:parallel]}
+        return [share_turns(shared, plan.teams, body)] if parallel else body
 
     def _products(self, j0: Index, panels: Named, workspace: Index) -> LoopStatement:
         """Return the loop over the products of blocks."""

@@ -1,20 +1,21 @@
-"""Winograd's algorithm as a row: F(m x m, 3 x 3), its error bound, its cost, its explanation."""
+"""Winograd's algorithm as a row: its error bound, its cost, its explanation."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from polysci.cost import Context
 from polysci.cost.winograd import TileCounts, WinogradCosts, WinogradEstimate, WinogradWork
+from polysci.errors import UnsupportedError
 from polysci.lower.algorithm import (
     Algorithm,
     Candidate,
@@ -29,8 +30,19 @@ from polysci.lower.winograd import groups
 from polysci.lower.winograd.groups import GroupedExplanation, GroupedWinograd
 from polysci.lower.winograd.launches import lower_launches
 from polysci.lower.winograd.nest import lower_winograd
-from polysci.lower.winograd.plan import SIZES, WinogradPlan, convolution, refusal, resolve
+from polysci.lower.winograd.plan import WinogradPlan, resolve
+from polysci.lower.winograd.tiles import (
+    OutputTile,
+    convolution,
+    numbers_of,
+    planes_of,
+    refusal,
+    steps_of,
+    tile_of,
+    tile_sizes,
+)
 from polysci.numerics.arrays import Doubles
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.directives import Ahead
@@ -38,52 +50,29 @@ from polysci.space.directives.ahead import toggle_ahead
 from polysci.space.enumerate import even_splits
 from polysci.space.schedule import Schedule, Transform
 from polysci.target import microkernels
-from polysci.text.tables import bytes_text, columns, pairs, time_text
+from polysci.text.tables import bytes_text
 
-# Inputs for which every number is an integer that f32 holds: 24 x 24 is what G w G^T divides by at
-# most. With |x| <= 1 a sum and all its partial sums stay within 576 x 48 x 48 a channel (48: the
-# largest row sum of |A^T| times those of |G| and |B^T|).
-EXACT: Final = ExactInputs(largest=1, scale=576, channels=12)
-
-
-# Lavin and Gray, Fast algorithms for convolutional neural networks, CVPR 2016: B^T, G and A^T.
-INPUT: Mapping[int, Doubles] = MappingProxyType(
-    {
-        2: np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], float),
-        4: np.array([
-            [4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0],
-            [0, -2, -1, 2, 1, 0], [0, 2, -1, -2, 1, 0], [0, 4, 0, -5, 0, 1],
-        ], float),
-    }
+# Inputs for which f32 holds every number. G divides three taps by 24; of more taps it holds points
+# of polynomials, here such as it divides without a remainder of small primes: (4, -12, -5, 3, 1) is
+# (t^2 - 4)(t^2 + 3 t - 1). With |x| <= 1 a sum and all its partial sums have 24 bits at most.
+PATTERNS: Final = (
+    (1,),
+    *((24 * a, 24 * b, 24) for a, b in product((1, -1), repeat=2)),
+    (4, -12, -5, 3, 1), (1, 3, -5, -12, 4),
+    (4, -12, -9, 15, 6, -3, -1), (-1, -3, 6, 15, -9, -12, 4),
 )  # fmt: skip
-FILTER: Mapping[int, Doubles] = MappingProxyType(
-    {
-        2: np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], float) / 2,
-        4: np.array([
-            [6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 24],
-        ], float) / 24,
-    }
-)  # fmt: skip
-OUTPUT: Mapping[int, Doubles] = MappingProxyType(
-    {
-        2: np.array([[1, 1, 1, 0], [0, 1, -1, -1]], float),
-        4: np.array([
-            [1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1],
-        ], float),
-    }
-)  # fmt: skip
-
-# Roundings on the longest path through a transform's two passes, with or without fused
-# multiply-adds: 2 of the filter's (double, then rounded), 2 x 1 or 2 x 3 into, 2 x 2 or 2 x 3 back.
-_ROUNDINGS: Mapping[int, int] = MappingProxyType({2: 8, 4: 14})
-# Vector operations of one tile of one vector of channels, as counted in the compiled code, two of
-# which a core does at a time: (m, channels are neighbours) -> (into V, from M).
-OPERATIONS = {
-    (2, True): (60, 44),
-    (2, False): (136, 64),
-    (4, True): (174, 130),
-    (4, False): (370, 192),
-}
+EXACT: Final = ExactInputs(largest=1, channels=5, patterns=PATTERNS)
+# Vector operations of a pass of a transform along an axis, by its points; back by its outputs too.
+INTO: Final[Mapping[int, int]] = MappingProxyType({1: 0, 4: 4, 6: 12, 8: 26})
+BACK: Final[Mapping[tuple[int, int], int]] = MappingProxyType(
+    {(1, 1): 0, (2, 4): 4, (2, 6): 8, (4, 6): 10, (2, 8): 12, (4, 8): 16}
+)
+# Others, as counted in the compiled code: loads for each point, into and back; the epilogue for
+# each pixel of y; turns for each one whose channels lie apart, of x and of y.
+LOADS: Final = (1.0, 0.75)
+EPILOGUE: Final = 4
+TURNED: Final = (8, 4)
+RUN = 8  # tiles that are turned together: PS_RUN of microkernels/winograd_in.h
 ITEM = 4  # bytes
 BLOCKS = (1, 2, 3, 4, 6, 8, 16)  # of tiles, in register tiles
 PANELS = (1, 2, 4, 8)  # of filters
@@ -91,7 +80,10 @@ ALIKE = 4  # at most a fourth of the choices may share tile and kernel
 
 
 class Winograd(Algorithm[WinogradPlan | GroupedWinograd]):
-    """Convolutions of 3x3 filters in f32; ``winograd(m)`` computes m x m outputs a tile."""
+    """Convolutions over one or two axes in f32, by tiles of outputs.
+
+    ``winograd(m)`` has m outputs along each axis of several taps, ``winograd(m,n)`` those of two.
+    """
 
     @property
     def exact_inputs(self) -> ExactInputs:
@@ -141,8 +133,9 @@ class Winograd(Algorithm[WinogradPlan | GroupedWinograd]):
     def error_terms(
         self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles
     ) -> ErrorTerms:
-        (m,) = numbers
-        return ErrorTerms(bound_sizes(problem, x, w, m), count_roundings(problem, m))
+        conv = convolution(problem)
+        tile = tile_of(conv, numbers)
+        return ErrorTerms(bound_sizes(problem, x, w, tile), count_roundings(conv, tile))
 
     def explain(self, request: ExplainRequest) -> WinogradExplanation | GroupedExplanation:
         plan = self.resolve(request.problem, request.schedule, request.context.threads)
@@ -168,16 +161,9 @@ class WinogradExplanation:
 
     def render(self, width: int | None = None) -> str:
         plan, predicted = self.plan, self.estimate
-        parts = [
-            (name, time_text(seconds), f"{100 * seconds / predicted.seconds:.1f} %")
-            for name, seconds in predicted.parts.items()
-        ]
-        sections = {
-            "Winograd": pairs(_algorithm(plan), width),
-            "Buffers": columns(_buffers(plan, predicted), (0, 2)),
-            "Prediction": columns([*parts, ("sum", time_text(predicted.seconds), "")]),
-        }
-        return self.request.render(predicted.seconds, sections, width) + "\n"
+        return self.request.render_parts(
+            "Winograd", _algorithm(plan), _buffers(plan, predicted), predicted.parts, width
+        )
 
     def members(self) -> dict[str, Any]:
         """Return the explanation as JSON members; times are in seconds, sizes in bytes."""
@@ -190,14 +176,17 @@ class WinogradExplanation:
 
 
 def _algorithm(plan: WinogradPlan) -> list[tuple[str, str]]:
-    conv, m = plan.problem, plan.m
-    less = 9 * m * m / plan.points
-    done = 9 * conv.P * conv.Q * conv.N / (plan.points * plan.tiles)
+    conv, tile = plan.problem, plan.tile
+    taps = prod(conv.taps)
+    direct = taps * tile.pixels
+    less = direct / plan.points
+    done = taps * conv.P * conv.Q * conv.N / (plan.points * plan.tiles)
     return [
-        ("algorithm", f"F({m}x{m}, 3x3): {plan.points} products for {9 * m * m} of a tile"),
+        ("algorithm", f"{tile}: {plan.points} products for {direct} of a tile"),
         ("fewer products", f"{less:.3g} times; {done:.3g} times with the tiles that overhang"),
-        ("tiles", f"{conv.N} x {plan.down} x {plan.across} = {plan.tiles} of {m}x{m} outputs"),
-        ("block", f"{plan.t} tiles by {plan.k} filters, {plan.points} GEMMs of depth {conv.C}"),
+        ("tiles", f"{conv.N} x {plan.down} x {plan.across} = {plan.tiles} of {tile.outputs} "
+         "outputs"),
+        ("block", f"{plan.t} tiles by {plan.k} filters, {plan.points} GEMMs of depth {plan.depth}"),
         ("register tile", f"{plan.kernel.rows} tiles by {plan.kernel.cols} filters"),
         ("order", "each block is transformed, multiplied and transformed back before the next"
          if plan.fused or plan.t == plan.tiles else "all of V first, then block by block"),
@@ -216,43 +205,71 @@ def _buffers(plan: WinogradPlan, predicted: WinogradEstimate) -> list[tuple[str,
     ]
 
 
-def count_roundings(problem: Problem, m: int) -> int:
-    """c of the bound: roundings that one product meets on its way into a result."""
-    return convolution(problem).C + _ROUNDINGS[m]
+def count_roundings(conv: Conv2d, tile: OutputTile) -> int:
+    """c of the bound: roundings that one product meets on its way into a result.
+
+    Beside those of its sum and of both axes there are two of the filter: it is transformed in
+    doubles, and rounded.
+    """
+    return conv.C // conv.groups + 2 + tile.down.roundings + tile.across.roundings
 
 
-def bound_sizes(problem: Problem, x: NDArray[Any], w: NDArray[Any], m: int) -> Doubles:
+def bound_sizes(problem: Problem, x: NDArray[Any], w: NDArray[Any], tile: OutputTile) -> Doubles:
     """``|A^T| [sum over c of (|G| |w| |G^T|) . (|B^T| |x| |B|)] |A|`` in float64, shaped as y.
 
-    Times gamma of ``count_roundings`` it bounds the error of F(m x m, 3 x 3), in any order of the
-    sums: Barabasz, Anderson, Soodhalter and Gregg, Error analysis and improving the accuracy of
-    Winograd convolution for deep neural networks, ACM TOMS 46(4), 2020, section 4.
+    Times gamma of ``count_roundings`` it bounds the error, in any order of the sums: Barabasz,
+    Anderson, Soodhalter and Gregg, Error analysis and improving the accuracy of Winograd
+    convolution for deep neural networks, ACM TOMS 46(4), 2020, section 4.
     """
-    conv = convolution(problem)
-    into, g, back = (abs(matrix[m]) for matrix in (INPUT, FILTER, OUTPUT))
+    conv, planes = convolution(problem), planes_of(problem)
+    down, across = ([abs(matrix) for matrix in axis.matrices] for axis in (tile.down, tile.across))
     images = np.asarray(abs(x), np.float64)
-    images = images if conv.layout == "nhwc" else images.transpose(0, 2, 3, 1)
-    filters = np.einsum("ar,kcrs,bs->abck", g, np.asarray(abs(w), np.float64), g, optimize=True)
+    images = images if conv.layout == "nchw" else np.moveaxis(images, -1, 1)
+    channels = (conv.C // planes.taps, planes.size, conv.H, conv.W)
+    images = planes.expand(np.swapaxes(images.reshape(-1, *channels), 1, 2)).transpose(0, 2, 3, 1)
+    taps = np.asarray(abs(w), np.float64).reshape(conv.K, -1, planes.taps, *conv.taps)
+    taps = np.swapaxes(taps, 1, 2).reshape(conv.w_shape)
+    filters = np.einsum("ar,kcrs,bs->abck", down[1], taps, across[1], optimize=True)
+    groups = (*filters.shape[:3], conv.groups, conv.K // conv.groups)
+    filters = np.moveaxis(filters.reshape(groups), 3, 2)
     results = np.empty((conv.N, conv.P, conv.Q, conv.K))
     for image, result in zip(images, results, strict=True):
-        v = np.einsum("ai,pqcij,bj->abpqc", into, _tiles(image, conv, m), into, optimize=True)
-        points = v.reshape(*v.shape[:2], -1, conv.C) @ filters
-        points = points.reshape(*v.shape[:4], conv.K)
-        whole = np.einsum("ia,abpqk,jb->piqjk", back, points, back, optimize=True)
-        down, _, across, *_ = whole.shape
-        result[...] = whole.reshape(down * m, across * m, conv.K)[: conv.P, : conv.Q]
-    return results if conv.layout == "nhwc" else np.ascontiguousarray(results.transpose(0, 3, 1, 2))
+        windows = _tiles(image, conv, tile)
+        v = np.einsum("ai,pqcij,bj->abpqc", down[0], windows, across[0], optimize=True)
+        own = v.reshape(*v.shape[:2], -1, conv.groups, conv.C // conv.groups)
+        sums = np.moveaxis(own, 3, 2) @ filters
+        points = np.moveaxis(sums, 2, 3).reshape(*v.shape[:4], conv.K)
+        whole = np.einsum("ia,abpqk,jb->piqjk", down[2], points, across[2], optimize=True)
+        high, tall, wide, broad, _ = whole.shape
+        rows, cols = (places.reshape(-1) for places in _places(conv, tile, outputs=True))
+        every = whole.reshape(high * tall, wide * broad, conv.K)
+        real = (np.flatnonzero(rows < conv.P), np.flatnonzero(cols < conv.Q))
+        result[np.ix_(rows[real[0]], cols[real[1]])] = every[np.ix_(*real)]
+    whole = results.reshape(-1, planes.outputs, *results.shape[1:])
+    ordered = whole if conv.layout == "nhwc" else np.moveaxis(whole, -1, 1)
+    return np.ascontiguousarray(ordered).reshape(problem.y_shape)
 
 
-def _tiles(image: Doubles, conv: Any, m: int) -> Doubles:
-    """Tiles of (m + 2)^2 pixels, zeros where they leave the image: [p, q, c, i, j]."""
-    high, wide = (-(-extent // m) * m + 2 for extent in (conv.P, conv.Q))
-    padded = np.zeros((high, wide, conv.C))
+def _tiles(image: Doubles, conv: Conv2d, tile: OutputTile) -> Doubles:
+    """Tiles of pixels, zeros where they leave the image: [p, q, c, i, j]."""
+    rows, cols = _places(conv, tile)
     top, left = conv.pad
-    part = image[: max(0, high - top), : max(0, wide - left)]
+    padded = np.zeros((rows.max(initial=0) + 1, cols.max(initial=0) + 1, conv.C))
+    part = image[: max(0, len(padded) - top), : max(0, padded.shape[1] - left)]
     padded[top : top + part.shape[0], left : left + part.shape[1]] = part
-    windows = sliding_window_view(padded, (m + 2, m + 2), axis=(0, 1))
-    return windows[::m, ::m]
+    return padded[rows[:, None, :, None], cols[None, :, None, :]].transpose(0, 1, 4, 2, 3)
+
+
+def _places(conv: Conv2d, tile: OutputTile, *, outputs: bool = False) -> list[NDArray[np.int64]]:
+    """Return rows and columns of the pixels of tiles, of x with its padding or of y: [tile, i]."""
+    found = []
+    for axis, count, step in zip(
+        (tile.down, tile.across), tile.count(conv), steps_of(conv), strict=True
+    ):
+        at = np.arange(count)
+        first = at // step * axis.m * step + at % step
+        found.append(first[:, None] + step * np.arange(axis.m if outputs else axis.points))
+    return found
 
 
 def estimate(plan: WinogradPlan, context: Context) -> WinogradEstimate:
@@ -270,21 +287,22 @@ def count_work(plan: WinogradPlan) -> WinogradWork:
     conv, lanes, points = plan.problem, plan.kernel.lanes, plan.points
     full, last = divmod(plan.tiles, plan.t)
     order = [loop.dim for loop in plan.schedule.loops]
-    into, back = OPERATIONS[plan.m, conv.layout == "nhwc"]
+    into, back = count_operations(plan.tile, conv.layout)
     _, first, end = plan.prefetch
+    planes = planes_of(plan.origin).taps
     arriving = end - first if plan.schedule.has(Ahead) else 1
     return WinogradWork(
-        kernel=plan.kernel, depth=conv.C, teams=plan.teams, fused=plan.fused,
-        operations=(-(-conv.C // lanes) * plan.tiles * into,
+        kernel=plan.kernel, depth=plan.depth, teams=plan.teams, fused=plan.fused,
+        operations=(planes * -(-conv.C // planes // lanes) * plan.tiles * into,
                     -(-conv.K // lanes) * plan.tiles * back),
         gemms=points * (plan.filters // plan.kernel.cols), blocks=_blocks(plan),
         panel_reads=full * plan.calls + -(-last // plan.kernel.rows),
-        arriving=arriving / plan.calls, halo=((plan.m + 2) / plan.m) ** 0.5,
+        arriving=arriving / plan.calls, halo=plan.tile.halo**0.25,
         x=ITEM * prod(conv.x_shape), y=ITEM * prod(conv.y_shape),
         u=ITEM * plan.packed, v=ITEM * plan.v_size, m=ITEM * plan.m_size,
-        u_block=ITEM * points * conv.C * plan.k if order[:1] == ["k"] else None,
+        u_block=ITEM * points * plan.depth * plan.k if order[:1] == ["k"] else None,
         block=ITEM * (points * plan.v_tile * plan.v_tiles + plan.m_size
-                      + conv.C * plan.kernel.cols),
+                      + plan.depth * plan.kernel.cols),
         passes=(ITEM * points * plan.tiles * plan.v_tile,
                 ITEM * points * plan.tiles * plan.filters),
         shares={dims: _share(plan, dims) for dims in ("t", "k", "tk")},
@@ -300,6 +318,23 @@ def _blocks(plan: WinogradPlan) -> tuple[tuple[int, TileCounts], ...]:
 
     full, last = divmod(plan.tiles, plan.t)
     return (full, tiles_of(plan.t)), *[(1, tiles_of(last))] * (last > 0)
+
+
+def count_operations(tile: OutputTile, layout: str) -> tuple[float, float]:
+    """Return vector operations for a tile and a vector of channels: into V, and back from M.
+
+    Two of them are done at a time.
+    """
+    down, across = tile.down, tile.across
+    into = across.points * INTO[down.points] + down.points * INTO[across.points]
+    back = (across.points * BACK[down.m, down.points]
+            + down.m * BACK[across.m, across.points])  # fmt: skip
+    more = [LOADS[0] * tile.points, LOADS[1] * tile.points + EPILOGUE * tile.pixels]
+    if layout == "nchw":
+        read = down.points * (across.m + (across.r - 1) / RUN)
+        more = [own + turned * pixels for own, turned, pixels
+                in zip(more, TURNED, (read, tile.pixels), strict=True)]  # fmt: skip
+    return into + more[0], back + more[1]
 
 
 def _share(plan: WinogradPlan, dims: str) -> float:
@@ -319,7 +354,7 @@ def rank_schedules(problem: Problem, context: Context, count: int | None = None)
     At most a fourth of them share tile and kernel, so that an error of the model does not decide
     for all. Raises UnsupportedError for a problem without a Winograd transform.
     """
-    convolution(problem)
+    conv = convolution(problem)
     every: dict[str, Candidate] = {}
     for schedule in schedules(problem, context.target.isa.name, context.threads):
         plan = resolve(problem, schedule, context.threads)
@@ -329,6 +364,11 @@ def rank_schedules(problem: Problem, context: Context, count: int | None = None)
         if str(schedule) not in every:
             seconds = estimate(plan, context).seconds
             every[str(schedule)] = Candidate(schedule, seconds)
+    if not every:
+        raise UnsupportedError(
+            f"{problem}: algorithm winograd: no kernel of {context.target.isa} has columns that "
+            f"divide the {conv.K // conv.groups} filters of a group"
+        )
     ordered = sorted(
         every.values(), key=lambda candidate: (candidate.seconds, str(candidate.schedule))
     )
@@ -353,10 +393,12 @@ def schedules(problem: Problem, isa: str, threads: int) -> Iterator[Schedule]:
         for kernel in way
     }
     lanes = microkernels.lanes(isa)
-    for m in SIZES:
-        tiles = conv.N * -(-conv.P // m) * -(-conv.Q // m)
+    for tile in tile_sizes(conv):
+        tiles = tile.tiles(conv)
         for cols in sorted({cols for _, cols in kernels}):
             if cols - lanes >= -(-conv.K // lanes) * lanes:
+                continue
+            if conv.groups > 1 and conv.K // conv.groups % cols:
                 continue
             filters = -(-conv.K // cols) * cols
             most = max(rows for rows, width in kernels if width == cols)
@@ -365,7 +407,7 @@ def schedules(problem: Problem, isa: str, threads: int) -> Iterator[Schedule]:
                 widths = _steps(cols, PANELS, filters, threads)
                 for t in blocks:
                     for k in widths:
-                        for steps in _orders(m, t, k, tiles, filters, threads):
+                        for steps in _orders(tile, t, k, tiles, filters, threads):
                             yield Schedule(steps, kernels[rows, cols])
 
 
@@ -376,10 +418,10 @@ def _steps(unit: int, factors: Sequence[int], extent: int, threads: int) -> list
 
 
 def _orders(
-    m: int, t: int, k: int, tiles: int, filters: int, threads: int
+    tile: OutputTile, t: int, k: int, tiles: int, filters: int, threads: int
 ) -> Iterator[tuple[Loop | Transform, ...]]:
     """Loops around and inside the transform; with threads some loop is parallel."""
-    word, shared = Transform("winograd", (m,)), threads > 1
+    word, shared = Transform("winograd", numbers_of(tile)), threads > 1
     over_t = [Loop("t", t, shared)] if t < tiles else []
     over_k = [Loop("k", k, shared)] if k < filters else []
     serial_t = [Loop("t", t)] if t < tiles else []

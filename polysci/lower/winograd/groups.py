@@ -17,9 +17,15 @@ from polysci.lower.algorithm import Candidate, ExplainRequest
 from polysci.lower.mapped import algorithm as mapped
 from polysci.lower.mapped.plan import MappedPlan
 from polysci.lower.mapped.plan import resolve as resolve_groups
-from polysci.lower.winograd.plan import SIZES, convolution
+from polysci.lower.winograd.tiles import (
+    OutputTile,
+    convolution,
+    numbers_of,
+    schedule_tile,
+    tile_sizes,
+)
 from polysci.numerics.affine import Affine
-from polysci.ops.convolutions import Conv2d
+from polysci.ops.convolutions import Conv2d, Conv3d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.contraction import Contraction, Dim, Operand, Strides
 from polysci.space.schedule import Schedule, Transform
@@ -32,16 +38,16 @@ PASSES: Final = 2  # of what is in V and in M: it is written, and read
 
 @dataclass(frozen=True)
 class GroupedWinograd:
-    """A schedule resolved for a convolution: ``m`` x ``m`` outputs a tile, and the product."""
+    """A schedule resolved for a convolution over two axes: the tile, and the product."""
 
     problem: Conv2d
     schedule: Schedule
-    m: int
+    tile: OutputTile
     product: MappedPlan
 
     @property
     def points(self) -> int:
-        return (self.m + 2) ** 2
+        return self.tile.points
 
     @property
     def lanes(self) -> int:
@@ -50,7 +56,7 @@ class GroupedWinograd:
 
     @cached_property
     def tiles(self) -> int:
-        return tiles_of(self.problem, self.m)
+        return self.tile.tiles(self.problem)
 
     @property
     def v_tile(self) -> int:
@@ -73,18 +79,13 @@ class GroupedWinograd:
         return self.points * self.problem.C * self.product.padded_columns
 
 
-def tiles_of(conv: Conv2d, m: int) -> int:
-    """Return the tiles of all images."""
-    return conv.N * -(-conv.P // m) * -(-conv.Q // m)
-
-
 def _vectors(count: int, lanes: int) -> int:
     return -(-count // lanes) * lanes
 
 
-def product_of(conv: Conv2d, m: int, lanes: int) -> tuple[Contraction, Strides]:
+def product_of(conv: Conv2d, tile: OutputTile, lanes: int) -> tuple[Contraction, Strides]:
     """Return ``M[e][t][k] += V[e][t][c] * U[e][c][k]``, a product for each point, and strides."""
-    points, tiles, filters = (m + 2) ** 2, tiles_of(conv, m), _vectors(conv.K, lanes)
+    points, tiles, filters = tile.points, tile.tiles(conv), _vectors(conv.K, lanes)
     extents = {"e": (points, "batch"), "t": (tiles, "m"), "k": (filters, "n"), "c": (conv.C, "k")}
     depths = {"t": tiles, "k": filters, "c": conv.C, "e": points}
     strides = {
@@ -102,21 +103,34 @@ def product_of(conv: Conv2d, m: int, lanes: int) -> tuple[Contraction, Strides]:
     return Contraction(dims, out, a, b, padded=False), strides
 
 
+def _dense(problem: Problem) -> Conv2d:
+    """Return the problem over two axes.
+
+    Raises UnsupportedError for one with groups of channels or over three axes.
+    """
+    conv = convolution(problem)
+    if isinstance(problem, Conv3d):
+        raise UnsupportedError(
+            f"{problem}: algorithm winograd: expected one or two axes on devices, got three"
+        )
+    if conv.groups > 1:
+        raise UnsupportedError(
+            f"{problem}: algorithm winograd: groups={conv.groups}: expected 1 on devices"
+        )
+    return conv
+
+
 def resolve(problem: Problem, schedule: Schedule) -> GroupedWinograd:
     """Return the plan of a schedule. Raises SpecError or UnsupportedError where it does not fit."""
-    conv, transform = convolution(problem), schedule.transform
+    conv, transform = _dense(problem), schedule.transform
     if transform is None or transform.name != "winograd" or schedule.nest[0] != transform:
         raise SpecError(f"schedule {schedule}: expected winograd(m) ahead of its loops")
-    if len(transform.numbers) != 1 or transform.numbers[0] not in SIZES:
-        raise UnsupportedError(
-            f"schedule {schedule}: {transform}: expected winograd(m); m is one of {SIZES}"
-        )
-    (m,) = transform.numbers
-    roles, strides = product_of(conv, m, find(schedule.kernel).lanes)
+    tile = schedule_tile(conv, f"schedule {schedule}: {transform}", transform.numbers)
+    roles, strides = product_of(conv, tile, find(schedule.kernel).lanes)
     product = resolve_groups(roles, strides, schedule.with_nest(schedule.nest[1:]))
     if conv.C % product.depth:
         raise SpecError(f"schedule {schedule}: steps of {product.depth} do not divide c:{conv.C}")
-    return GroupedWinograd(conv, schedule, m, product)
+    return GroupedWinograd(conv, schedule, tile, product)
 
 
 # Cost.
@@ -127,21 +141,21 @@ def rank(problem: Problem, context: Context) -> list[Candidate]:
 
     Raises UnsupportedError where the target lacks what they need.
     """
-    conv, every, target = convolution(problem), list[Candidate](), context.target
+    conv, every, target = _dense(problem), list[Candidate](), context.target
     if target.isa.language == "opencl" and not target.has("fp64"):
         raise UnsupportedError(
             f"{problem}: algorithm winograd: features of {target.model_name}: expected fp64, in "
             "which filters are transformed"
         )
-    for m in SIZES:
-        own = _context(conv, m, context)
+    for tile in tile_sizes(conv):
+        own = _context(conv, tile, context)
         if not mapped.maps(own):
             raise UnsupportedError(
                 f"{problem}: algorithm winograd: no tiles of groups for {target.isa}"
             )
-        extra = _transforms(conv, m, context)
+        extra = _transforms(conv, tile, context)
         for candidate in mapped.rank(own):
-            steps = (Transform("winograd", (m,)), *candidate.schedule.nest)
+            steps = (Transform("winograd", numbers_of(tile)), *candidate.schedule.nest)
             if conv.C % candidate.schedule.loops[2].step == 0:
                 schedule = candidate.schedule.with_nest(steps)
                 every.append(Candidate(schedule, candidate.seconds + extra))
@@ -150,22 +164,21 @@ def rank(problem: Problem, context: Context) -> list[Candidate]:
 
 def predict(plan: GroupedWinograd, context: Context) -> float:
     """Return the predicted seconds of all launches."""
-    own = _context(plan.problem, plan.m, context)
-    transforms = _transforms(plan.problem, plan.m, context)
+    own = _context(plan.problem, plan.tile, context)
+    transforms = _transforms(plan.problem, plan.tile, context)
     return mapped.predict(own, plan.product.schedule) + transforms
 
 
-def _context(conv: Conv2d, m: int, context: Context) -> Context:
+def _context(conv: Conv2d, tile: OutputTile, context: Context) -> Context:
     """Return the context in which rankers see the product."""
-    roles, strides = product_of(conv, m, context.target.isa.lanes_f32)
+    roles, strides = product_of(conv, tile, context.target.isa.lanes_f32)
     return replace(context, contraction=roles, strides=strides)
 
 
-def _transforms(conv: Conv2d, m: int, context: Context) -> float:
+def _transforms(conv: Conv2d, tile: OutputTile, context: Context) -> float:
     """Return the seconds in which V and M pass the memory of the device, with x and y."""
-    moved = (m + 2) ** 2 * tiles_of(conv, m) * (conv.C + conv.K)
-    halo = ((m + 2) / m) ** 2
-    read = halo * conv.N * conv.C * conv.H * conv.W + conv.N * conv.K * conv.P * conv.Q
+    moved = tile.points * tile.tiles(conv) * (conv.C + conv.K)
+    read = tile.halo * conv.N * conv.C * conv.H * conv.W + conv.N * conv.K * conv.P * conv.Q
     return 1e-9 * ITEM * (PASSES * moved + read) / context.machine.memory_all
 
 
@@ -185,11 +198,11 @@ class GroupedExplanation:
         whole = replace(self.request, context=replace(context, threads=context.target.cores))
         v, sums = plan.sizes
         rows = [
-            ("tiles", f"{plan.tiles} of {plan.m}x{plan.m} outputs"),
+            ("tiles", f"{plan.tiles} of {plan.tile.outputs} outputs"),
             ("products", f"{plan.points} of {plan.tiles} x {plan.problem.C} x {plan.problem.K}"),
             ("by", str(plan.product.schedule)),
             ("V and M", f"{ITEM * v} and {ITEM * sums} bytes"),
-            ("transforms", time_text(_transforms(plan.problem, plan.m, context))),
+            ("transforms", time_text(_transforms(plan.problem, plan.tile, context))),
         ]
         return whole.render(predict(plan, context), {"Winograd": pairs(rows, width)}, width) + "\n"
 

@@ -99,7 +99,7 @@ class _Launches:
         plan, conv = self.plan, self.plan.problem
         sizes = (plan.tiles * plan.v_tile, plan.v_tile), (plan.tiles * plan.m_tile, plan.m_tile)
         columns = plan.product.padded_columns
-        fields = shape_fields(conv, plan.m, self.options.strides, sizes, (columns, columns))
+        fields = shape_fields(conv, plan.tile, self.options.strides, sizes, (columns, columns))
         counts = {"shape": conv.C, "vector": plan.lanes, "rest": self.rest}
         return [
             Let(self.name(part), Fields(tuple({**fields, "channels": count}.items())),

@@ -52,10 +52,17 @@ from polysci.loop_ir.nodes import (
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.direct.nest import flush_denormals
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
-from polysci.lower.lowering import LoweredPrimitive
+from polysci.lower.lowering import LoweredPrimitive, share_turns
 from polysci.lower.winograd.plan import WinogradPlan
+from polysci.lower.winograd.tiles import (
+    OutputTile,
+    convolution,
+    image_strides,
+    planes_of,
+    steps_of,
+)
 from polysci.numerics.dtypes import PRECISIONS
-from polysci.ops.convolutions import Conv2d
+from polysci.ops.problem import Problem
 from polysci.space.directives import Ahead
 from polysci.target.microkernels import HeaderSet
 from polysci.text.tables import bytes_text
@@ -97,36 +104,42 @@ def lower_winograd(plan: WinogradPlan, options: EmitOptions) -> LoweredPrimitive
 def _shape(plan: WinogradPlan, symbol: str, strides: Strides) -> Let:
     """Return the constant that the transforms take."""
     sizes = (plan.v_tiles * plan.v_tile, plan.v_tile), (plan.t * plan.m_tile, plan.m_tile)
-    fields = shape_fields(plan.problem, plan.m, strides, sizes, (plan.k, plan.kernel.cols))
+    fields = shape_fields(plan.origin, plan.tile, strides, sizes, (plan.k, plan.kernel.cols))
     return Let(f"{symbol}_shape", Fields(tuple(fields.items())), "ps_winograd", static=True)
 
 
 def shape_fields(
-    conv: Conv2d, m: int, strides: Strides, distances: tuple[tuple[int, int], tuple[int, int]],
-    columns: tuple[int, int],
+    problem: Problem, tile: OutputTile, strides: Strides,
+    distances: tuple[tuple[int, int], tuple[int, int]], columns: tuple[int, int],
 ) -> dict[str, Value]:  # fmt: skip
     """Return the fields of a shape.
 
     ``distances`` are those of points and of tiles, in V and in M; ``columns`` those of U: of a
     block and of a panel.
     """
-    into, back = distances
+    conv, planes, arrays = convolution(problem), planes_of(problem), problem.arrays()
+    (into, back), (down, across), steps = distances, tile.count(conv), steps_of(conv)
     return {
-        "m": m, "across": -(-conv.Q // m), "down": -(-conv.P // m),
-        "height": conv.H, "width": conv.W, "channels": conv.C,
-        "top": conv.pad[0], "left": conv.pad[1], "p": conv.P, "q": conv.Q, "filters": conv.K,
-        **_distances("x", strides.get("I") or conv.arrays()["I"][1]),
-        **_distances("y", strides.get("O") or conv.arrays()["O"][1]),
+        "tall": tile.down.m, "wide": tile.across.m,
+        "rows": tile.down.points, "columns": tile.across.points,
+        "tall_step": steps[0], "wide_step": steps[1], "across": across, "down": down,
+        "height": conv.H, "width": conv.W, "channels": conv.C // planes.taps,
+        "top": conv.pad[0], "left": conv.pad[1], "depth": conv.C // conv.groups,
+        "planes": planes.taps, "plane_stride": planes.stride, "plane_step": planes.step,
+        "front": planes.front, "deep": planes.size, "images": max(1, planes.outputs),
+        "p": conv.P, "q": conv.Q, "filters": conv.K,
+        **_distances("x", strides.get("I") or arrays["I"][1]),
+        **_distances("y", strides.get("O") or arrays["O"][1]),
         "v_point": into[0], "v_tile": into[1], "m_point": back[0], "m_tile": back[1],
         "block": columns[0], "cols": columns[1],
     }  # fmt: skip
 
 
 def _distances(letter: str, strides: tuple[int, ...]) -> dict[str, int]:
-    image, channel, row, col = strides
+    image, channel, plane, row, col = image_strides(strides)
     return {
-        f"{letter}_image": image, f"{letter}_row": row, f"{letter}_col": col,
-        f"{letter}_channel": channel,
+        f"{letter}_image": image, f"{letter}_plane": plane, f"{letter}_row": row,
+        f"{letter}_col": col, f"{letter}_channel": channel,
     }  # fmt: skip
 
 
@@ -160,7 +173,7 @@ def _tile(plan: WinogradPlan, symbol: str, rows: int) -> LoopFunction:
         Let("t", Fields(tuple(fields.items())), "ps_tile", static=not ahead),
         Declare(Buffer("acc", "ps_vec", as_index(rows * kernel.vecs), Scope.REGISTER)),
         Invoke("ps_begin", (acc, t, out, 0)),
-        Invoke("ps_run", (acc, t, *factors, plan.problem.C, 1)),
+        Invoke("ps_run", (acc, t, *factors, plan.depth, 1)),
         Invoke("ps_end", (acc, t, out, 0)),
     )
 
@@ -193,20 +206,24 @@ def _multiply(plan: WinogradPlan, symbol: str) -> LoopFunction:
         a, c = Address(Named("a"), at * plan.v_tile), Address(Named("c"), at * plan.m_tile)
         return Invoke(f"{symbol}_t{rows}", (a, Named("u"), c, *_next(plan, at)))
 
-    a = Address(Named("v"), point * (plan.v_tiles * plan.v_tile))
+    groups = plan.problem.groups
+    place = point * (plan.v_tiles * plan.v_tile)
+    if groups > 1:  # that of the panel's filters
+        place = place + (Variable("k0") + k) // (plan.problem.K // groups) * plan.depth
+    a = Address(Named("v"), place)
     c = Address(Named("sums"), point * (plan.t * plan.m_tile) + k)
     columns: list[LoopStatement] = [
         Point(Buffer("a", "float32", const=True), a),
         Point(Buffer("c", "float32"), c),
         loop(row.name, whole, tile(kernel.rows, row), step=kernel.rows),
         *(If(compare(tiles - whole, "==", rest), block(tile(rest, whole))) for rest in plan.rests),
-        Advance("u", as_index(plan.problem.C * kernel.cols)),
+        Advance("u", as_index(plan.depth * kernel.cols)),
     ]
     points = loop("point", plan.points, loop("k", Variable("width"), *columns, step=kernel.cols))
     return _function(
         f"{symbol}_multiply",
         {"v": "const float32", "u": "const float32", "sums": "float32"},
-        ["tiles", "width"],
+        ["tiles", "width", *["k0"] * (groups > 1)],
         Let(whole.name, tiles // kernel.rows * kernel.rows),
         points,
     )
@@ -217,7 +234,7 @@ def _next(plan: WinogradPlan, row: Variable) -> list[Index]:
     if not plan.schedule.has(Ahead):
         return []
     lines, first, end = plan.prefetch
-    start, rows = 4 * plan.problem.C * plan.kernel.cols, plan.kernel.rows
+    start, rows = 4 * plan.depth * plan.kernel.cols, plan.kernel.rows
     place = as_index(start)
     if plan.calls > 1:
         place = place + 64 * lines * (row // rows - first)
@@ -230,7 +247,7 @@ def _block(plan: WinogradPlan, symbol: str) -> LoopFunction:
     """Return the function of products of tiles t0.. by filters k0.., and of what leaves them."""
     conv, t0, k0 = plan.problem, Variable("t0"), Variable("k0")
     t1, width = Variable("t1"), Variable("width")
-    factors = Address(Member("g", "packed", pointed=True), k0 * (plan.points * conv.C))
+    factors = Address(Member("g", "packed", pointed=True), k0 * (plan.points * plan.depth))
     v, sums, g = map(Named, ("v", "sums", "g"))
     return _function(
         f"{symbol}_block",
@@ -238,7 +255,7 @@ def _block(plan: WinogradPlan, symbol: str) -> LoopFunction:
         ["t0", "k0"],
         Let("t1", least(plan.tiles, t0 + plan.t)),
         Let("width", least(plan.k, plan.filters - k0)),
-        Invoke(f"{symbol}_multiply", (v, factors, sums, t1 - t0, width)),
+        Invoke(f"{symbol}_multiply", (v, factors, sums, t1 - t0, width, *[k0] * (conv.groups > 1))),
         Invoke(f"{symbol}_output", (g, sums, t0, t1, k0, least(width, conv.K - k0))),
     )
 
@@ -291,7 +308,7 @@ def _floats(name: str, at: Index) -> Point:
 def _comment(plan: WinogradPlan, caches: tuple[int, ...]) -> str:
     """Return a comment: the bytes that the products of one block read and write."""
     inputs = plan.points * plan.t * plan.problem.C
-    filters = plan.points * min(plan.k, plan.filters) * plan.problem.C
+    filters = plan.points * min(plan.k, plan.filters) * plan.depth
     x, w, sums = (bytes_text(4 * size) for size in (inputs, filters, plan.m_size))
     return f"A block: transformed x {x}, transformed w {w}, sums {sums}; {caches_text(caches)}"
 
@@ -339,19 +356,5 @@ def _loops(plan: WinogradPlan, symbol: str) -> list[LoopStatement]:
         body = [loop(iterator(dim).name, extents[dim], *first, *body, step=steps[dim])]
     if "t" not in inner:
         body = [*transform, *body]
-    return _tasks(plan, shared, body) if shared else body
-
-
-def _tasks(
-    plan: WinogradPlan, dims: Sequence[str], body: Sequence[LoopStatement]
-) -> list[LoopStatement]:
-    """Return one loop over a thread's share of all blocks of some dimensions."""
-    counts = {"t": -(-plan.tiles // plan.t), "k": -(-plan.filters // plan.k)}
-    steps, task = {"t": plan.t, "k": plan.k}, Variable("task")
-    origins, below = list[LoopStatement](), 1
-    for dim in reversed(dims):
-        at = task // below % counts[dim] * steps[dim]
-        origins.insert(0, Let(iterator(dim).name, at))
-        below *= counts[dim]
-    first, last = thread_share(below, plan.teams)
-    return [loop("task", last, *origins, *body, start=first)]
+    turns = {"t": (-(-plan.tiles // plan.t), plan.t), "k": (-(-plan.filters // plan.k), plan.k)}
+    return [share_turns({dim: turns[dim] for dim in shared}, plan.teams, body)] if shared else body

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.lower.winograd.tiles import OutputTile, convolution, planes_of, schedule_tile
 from polysci.numerics.arrays import LINE
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
@@ -17,31 +18,33 @@ from polysci.target.microkernels import Microkernel
 
 SPREAD = 512  # bytes: rows of V or M a multiple of this apart crowd into few cache sets
 LINE_FLOATS = LINE // 4
-SIZES = (2, 4)  # outputs of a tile along each edge
 
 
 @dataclass(frozen=True, slots=True)
 class WinogradPlan:
     """A Winograd schedule resolved for a convolution; distances and sizes count elements.
 
-    ``tiles`` of m x m outputs, ``across`` by ``down`` of an image; a block is ``t`` tiles by ``k``
-    filters. ``fused``: V holds the tiles of one block, not of all images.
+    ``origin`` is that convolution.
+    ``problem`` has two axes, one of which may have one row; its ``tiles`` lie ``across`` by
+    ``down`` in an image. A block is ``t`` tiles by ``k`` filters. ``fused``: V holds the tiles of
+    one block, not of all images.
     """
 
     problem: Conv2d
     schedule: Schedule
     threads: int
-    m: int
+    tile: OutputTile
     kernel: Microkernel
     across: int
     down: int
     t: int
     k: int
     fused: bool
+    origin: Problem
 
     @property
     def points(self) -> int:
-        return (self.m + 2) ** 2
+        return self.tile.points
 
     @property
     def tiles(self) -> int:
@@ -53,8 +56,15 @@ class WinogradPlan:
         return _up(self.problem.K, self.kernel.cols)
 
     @property
+    def depth(self) -> int:
+        """Channels that a filter reads."""
+        return self.problem.C // self.problem.groups
+
+    @property
     def v_tile(self) -> int:
-        return _pitch(_up(self.problem.C, self.kernel.lanes))
+        planes = planes_of(self.origin).taps
+        channels = self.problem.C // planes
+        return _pitch((planes - 1) * channels + _up(channels, self.kernel.lanes))
 
     @property
     def m_tile(self) -> int:
@@ -100,7 +110,7 @@ class WinogradPlan:
 
     @property
     def packed(self) -> int:
-        return self.points * self.problem.C * self.filters
+        return self.points * self.depth * self.filters
 
     @property
     def rests(self) -> list[int]:
@@ -110,40 +120,13 @@ class WinogradPlan:
         return sorted(rests - {0}, reverse=True)
 
 
-def refusal(problem: Problem) -> str:
-    """Return the field, its value and the rule that exclude a problem; empty for none."""
-    if not isinstance(problem, Conv2d):
-        return "it is a loop nest: only convolutions have a transform"
-    rules = (
-        ("dtype", problem.dtype, "f32"),
-        ("filter", (problem.R, problem.S), (3, 3)),
-        ("stride", problem.stride, (1, 1)),
-        ("dilation", problem.dilation, (1, 1)),
-        ("groups", problem.groups, 1),
-    )
-    wrong = [f"{name}={value}: expected {rule}" for name, value, rule in rules if value != rule]
-    return "; ".join(wrong)
-
-
-def convolution(problem: Problem) -> Conv2d:
-    """Return the problem. Raises UnsupportedError for one without a Winograd transform."""
-    if why := refusal(problem):
-        raise UnsupportedError(f"{problem}: algorithm winograd: {why}")
-    assert isinstance(problem, Conv2d)
-    return problem
-
-
 def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradPlan:
     """Return the plan of a schedule. Raises SpecError or UnsupportedError where it does not fit."""
     conv = convolution(problem)
     transform = schedule.transform
     if transform is None:
         raise SpecError(f"schedule {schedule}: no winograd(m) in it")
-    if len(transform.numbers) != 1 or transform.numbers[0] not in SIZES:
-        raise UnsupportedError(
-            f"schedule {schedule}: {transform}: expected winograd(m); m is one of {SIZES}"
-        )
-    (m,) = transform.numbers
+    tile = schedule_tile(conv, f"schedule {schedule}: {transform}", transform.numbers)
     kernel = microkernels.find(schedule.kernel)
     if (kernel.family, kernel.compute) != ("brgemm", "f32"):
         raise UnsupportedError(f"schedule {schedule}: expected a brgemm kernel of f32")
@@ -151,7 +134,7 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
         raise UnsupportedError(
             f"schedule {schedule}: winograd(m) packs, streams and swaps nothing, and has one result"
         )
-    across, down = -(-conv.Q // m), -(-conv.P // m)
+    down, across = tile.count(conv)
     filters = _up(conv.K, kernel.cols)
     extents = {"t": max(1, conv.N * across * down), "k": filters}
     schedule.check(extents)
@@ -168,13 +151,18 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
         raise UnsupportedError(
             f"schedule {schedule}: k:{size['k']} is no multiple of {kernel.cols} columns"
         )
+    if conv.groups > 1 and conv.K // conv.groups % kernel.cols:
+        raise UnsupportedError(
+            f"schedule {schedule}: {kernel.cols} columns do not divide the "
+            f"{conv.K // conv.groups} filters of a group"
+        )
     if kernel.rows > size["t"]:
         raise UnsupportedError(
             f"schedule {schedule}: {kernel.rows} rows exceed the {size['t']} tiles of a block"
         )
     return WinogradPlan(
-        conv, schedule, threads, m, kernel, across, down, size["t"], size["k"],
-        before == ["t"],
+        conv, schedule, threads, tile, kernel, across, down, size["t"], size["k"],
+        before == ["t"], problem,
     )  # fmt: skip
 
 

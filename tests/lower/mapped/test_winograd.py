@@ -26,6 +26,12 @@ CASES = (
     ("mb2ic4ih8oc8oh6kh3", "nchw", READ.format(4, 4)),
     ("mb1ic5ih5oc7oh5kh3ph1 act=gelu", "nchw", COPIED.format(4, 5)),
     ("mb2ic9ih6oc3oh6kh3ph1", "nhwc", READ.format(2, 9)),
+    ("mb1ic6ih5iw9oc5kh3kw3ph1pw1", "nchw", COPIED.format("2,4", 3)),
+    ("mb1ic4ih9iw6oc5kh3kw1ph1pw0", "nhwc", READ.format(4, 4)),
+    ("mb1ic4ih7oc5kh3ph2dh1", "nhwc", COPIED.format(2, 4)),
+    ("mb1ic4ih6oc8kh5ph2", "nhwc", COPIED.format(4, 2)),
+    ("mb1ic4ih5iw7oc4kh1kw7ph0pw3", "nchw", READ.format(2, 4)),
+    ("conv1d mb2ic6iw17oc8kw3pw1", "nchw", COPIED.format(4, 3)),
 )
 
 
@@ -68,6 +74,19 @@ def test_auto_compares_both_on_a_gpu() -> None:
     assert [it.seconds for it in ranked[4:]] == sorted(it.seconds for it in ranked[4:])
     kinds = {str(it.schedule.transform) for it in ranked}
     assert kinds == {"None", "winograd(2)", "winograd(4)"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("g2mb1ic64ih56oc64kh3ph1", "groups=2: expected 1 on devices"),
+        ("conv3d mb1ic8id4ih8iw8oc8kd3kh3kw3pd1ph1pw1", "expected one or two axes on devices"),
+    ],
+)
+def test_devices_refuse_groups_of_channels_and_planes(text: str, told: str) -> None:
+    problem, context = parse_problem(text), context_of(text, "a100-108")
+    with pytest.raises(UnsupportedError, match=f"algorithm winograd: {told}"):
+        candidates(problem, context, 1, "winograd")
 
 
 def test_devices_without_doubles_refuse_it() -> None:
