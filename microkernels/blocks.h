@@ -11,6 +11,15 @@ PS_SCALAR int64_t ps_block_bytes(int64_t numbers)
     return (int64_t)sizeof(float) * (1 + PS_W_ZEROS) + numbers * PS_W_BITS / 8;
 }
 
+/* Ask for the scales and zeros of a block before its numbers, which are read first: memory is fast for
+ * those who read in order. */
+PS_INLINE void ps_ask_for_heads(const ps_b *b, int64_t columns)
+{
+    PS_UNROLL
+    for (int64_t at = 0; at < columns * 4 * (1 + PS_W_ZEROS); at += 64)
+        __builtin_prefetch(b + at, 0, 3);
+}
+
 /* A block of the panel of `width` columns from the blocks of `real` columns of w, which lie
  * `apart` bytes from each other; zeros for the others. */
 PS_SCALAR void ps_pack_block(ps_b *restrict to, const uint8_t *restrict w, int64_t apart,

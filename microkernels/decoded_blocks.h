@@ -42,6 +42,7 @@ PS_INLINE void ps_run_blocks(ps_acc *acc, ps_tile t, uint32_t rows, const ps_a *
     for (int64_t n = 0; n < length; ++n, a += a_k, b += columns * ps_block_bytes(t.block)) {
         const float *scales = (const float *)(const void *)b;
         const float *zeros = scales + columns * PS_W_ZEROS;
+        ps_ask_for_heads(b, columns);
         _Alignas(64) ps_acc sums[MOST];
         PS_UNROLL
         for (int i = 0; i < t.rows * t.vecs; ++i)
