@@ -19,7 +19,12 @@ from polysci.errors import CheckError, PolysciError, SpecError, UnsupportedError
 from polysci.export import ExportedLayer, export_c
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.bilinear.algorithm import EXACT, estimate
-from polysci.lower.bilinear.coefficients import PRODUCTS, STRASSEN, BilinearProduct
+from polysci.lower.bilinear.coefficients import (
+    HOPCROFT_KERR,
+    PRODUCTS,
+    STRASSEN,
+    BilinearProduct,
+)
 from polysci.lower.bilinear.plan import resolve
 from polysci.lower.bilinear.product import refusal
 from polysci.lower.choice import candidates, resolve_algorithm
@@ -65,6 +70,23 @@ def test_wrong_coefficients_are_refused() -> None:
     assert str(STRASSEN.of_blocks(STRASSEN)) == "<4,4,4;49>"
 
 
+def test_an_algorithm_serves_each_order_of_its_sizes() -> None:
+    known = [str(its) for its in HOPCROFT_KERR.permutations]
+    assert known == ["<2,4,4;26>", "<4,2,4;26>", "<4,4,2;26>"]
+    six = STRASSEN.of_blocks(definition(1, 2, 3)).permutations
+    assert len({its.size for its in six}) == 6 and {its.products for its in six} == {42}
+    for its in (HOPCROFT_KERR, *six):
+        turned = its.rotated.rotated.rotated.transposed.transposed
+        assert np.array_equal(turned.a, its.a) and np.array_equal(turned.c, its.c)
+
+
+def definition(m: int, k: int, n: int) -> BilinearProduct:
+    """Return the algorithm of the definition: m k n products of one element each."""
+    i, q, j = (axis.reshape(-1) for axis in np.indices((m, k, n)))
+    sums = (np.eye(m * k)[i * k + q], np.eye(k * n)[q * n + j], np.eye(m * n)[i * n + j].T)
+    return BilinearProduct(m, k, n, *(its.astype(np.int64) for its in sums))
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -96,7 +118,7 @@ def test_other_types_are_refused() -> None:
 @pytest.mark.parametrize(
     ("words", "error", "told"),
     [
-        ("bilinear()", UnsupportedError, "expected one of bilinear(2,2,2), bilinear(4,4,4)"),
+        ("bilinear()", UnsupportedError, "one of bilinear(2,2,2), bilinear(2,4,4)"),
         ("bilinear(3,2,3)", UnsupportedError, "expected one of bilinear(2,2,2)"),
         ("k:8 bilinear(2,2,2)", UnsupportedError, "a loop over i and one over j may enclose"),
         ("bilinear(2,2,2) q", SpecError, "no dimension 'q' among i, j, k"),
@@ -141,6 +163,7 @@ SIZES = (
     ("mm:2x2x2 tb b=constant", "bilinear(4,4,4)", 1),
     ("mm:5x70x9", "i:2 bilinear(2,2,2)", 1),
     ("mm:31x18x130 tb alpha=-0.5 beta=2", "i:3* bilinear(4,4,4)", 2),
+    ("mm:23x21x70 tb b=constant", "i:4 bilinear(4,2,4)", 1),
     ("linear:40x33x97 act=relu", "j:16* i:7 bilinear(2,2,2)", 2),
     ("mm:64x64x65 act=gelu", "i:5* j:16* bilinear(4,4,4)", 2),
     ("mb2ic18ih5oc37kh1 act=relu", "q:4 k:16 bilinear(2,2,2)", 1),
