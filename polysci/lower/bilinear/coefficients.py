@@ -89,28 +89,12 @@ class BilinearProduct:
         return BilinearProduct(m, k, n, a, b, np.ascontiguousarray(c.T))
 
     @property
-    def transposed(self) -> BilinearProduct:
-        """The algorithm of ``n x k by k x m``: C' = B' A'."""
-        m, k, n = self.size
-        a, b, c = (
-            _turn(*its) for its in ((self.b, k, n), (self.a, m, k), (self.c.T, m, n))
-        )  # fmt: skip
-        return BilinearProduct(n, k, m, a, b, np.ascontiguousarray(c.T))
-
-    @property
     def rotated(self) -> BilinearProduct:
         """The algorithm of ``k x n by n x m``: trace(A B C') is trace(B C' A)."""
         m, k, n = self.size
         return BilinearProduct(
             k, n, m, self.b, _turn(self.c.T, m, n), np.ascontiguousarray(_turn(self.a, m, k).T)
         )  # fmt: skip
-
-    @property
-    def permutations(self) -> tuple[BilinearProduct, ...]:
-        """Algorithms of as many products for the same three sizes in each of their orders."""
-        turns = [self, self.rotated, self.rotated.rotated]
-        every = {its.size: its for turn in turns for its in (turn.transposed, turn)}
-        return tuple(every[size] for size in sorted(every))
 
 
 def _turn(sums: Integers, rows: int, columns: int) -> Integers:
@@ -146,35 +130,35 @@ STRASSEN: Final = _parse("""
 # definition's terms as Kauers and Moosbauer, Flip graphs for matrix multiplication, ISSAC 2023, do,
 # with coefficients of -1, 0 and 1, and by changes of basis, both towards sums of fewer terms.
 HOPCROFT_KERR: Final = _parse("""
-    2 4 4
-    +0-00+0- 000+00--00000000 00-+00-0
-    0000--+0 000000000-0-0000 0000000-
-    ++00--00 0-00000000000000 0-000000
-    00000-0+ 000-000+00000000 00+-00+-
-    0-00++00 0-00-+0000000000 0-00--00
-    0+000-00 0-000+-00000+0-0 0000--00
-    0000--00 000+-+000+0+0000 0-000-00
-    00++0000 000+0000000+0000 0-0+0-0+
-    0-000+0- 000000+00000-0+0 00-+++00
-    +0-0-0+0 00-0000000000000 000000+0
-    0000000+ 000+000-0000+-0- 0000000-
-    00--00++ 000000000000+-00 00000-0+
-    +0-000+0 00+00000-0+00000 +0+000+0
-    000000-0 00000000-0000000 +0+0+0+0
-    00-000+0 00+000000-+0-+00 -0-00000
-    00--00+0 000000000-00-+00 +0+00-0+
-    0-000000 0000-00000000000 ++00++00
-    -0000000 +0-00000+0-00000 -0000000
-    +0-00000 000+00--+0-00000 00+000+0
-    00--++00 000-00000-0-0000 0+000+0-
-    0000+000 +-00-+0000000000 0000+000
-    000+0000 000000000-000+00 +++00000
-    000-0000 000+0000000++0-- 000+0000
-    ++-00000 000000--00000000 000-0000
-    0-0+0+0- 000000000000-0+0 00+-0000
-    0000000- 000000-0000000-0 0000+++0
+    4 4 2
+    --0+0-0+000000+- 0000000+ 0+000000
+    -000000000000000 0+00000+ --00--00
+    -0000000++-00000 -0000000 0000--00
+    0-000--+00-00000 0000+-00 00-00000
+    0-000-00000000+- 00-+00-+ 0-00000-
+    0-000-00000000+0 000+0+0+ 0+0-000+
+    0-0000000-000++- 00-+0000 000000-0
+    000000000-00-000 +00-0000 00000+-0
+    00000000000-0000 +-0000+- -000-000
+    000000000000--+0 000-0000 000000++
+    000000000000-000 0+0-0000 00000-0-
+    00000000000000+- 00-+00-0 0+0000++
+    0000000000+00000 +000+000 00-0+000
+    000000000+000000 +0-00000 0000-0-0
+    0000+00000000000 0-000-00 000-0+00
+    0000+00000+00000 -0000-00 00-00-00
+    0000+000+00--000 +-000000 00000-00
+    00+-0000000+0000 000000+0 -0000000
+    0+-0000000000000 0000-0-0 ++--0000
+    0+-00+0-00000000 0000-+-0 0-++0000
+    0+-0++-000000000 00000+00 00--0000
+    0+000000000000-0 000--0-0 0-0+00+0
+    0+00000000000000 00-0-0-0 -0+000-0
+    0+000+0-000000-0 0000-+-+ 0+0-0000
+    0+000+0000000000 00-00--0 0--0000-
+    +0000000000-0000 -+00000+ -000--00
     """)
 PRODUCTS: Final[Mapping[tuple[int, ...], BilinearProduct]] = MappingProxyType({
     its.size: its
-    for its in (STRASSEN, *HOPCROFT_KERR.permutations, STRASSEN.of_blocks(STRASSEN))
+    for its in (STRASSEN, HOPCROFT_KERR, HOPCROFT_KERR.rotated, STRASSEN.of_blocks(STRASSEN))
 })  # fmt: skip
