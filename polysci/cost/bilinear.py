@@ -74,7 +74,7 @@ class BilinearCosts:
         slot = 4e-9 * work.lanes / self.context.machine.peak  # of an operation and its load
         into, back = (count * slot / work.teams for count in work.operations)
         into += (work.x / self._rate(work.x) + work.sums * self._passed) * work.share
-        moved = work.turns * work.products_bytes * self._passed
+        moved = work.turns * work.products_bytes * self._passed / 2  # products hide the stores
         back += (moved + (2 - work.streamed) * work.y / self._far) * work.share
         products = work.turns * work.products * work.seconds * work.share
         regions = 0 if work.teams == 1 else 1 + work.packed
@@ -97,11 +97,12 @@ class BilinearCosts:
         return beyond
 
     def _packing(self) -> float:
-        """Return the seconds in which a call packs B: read, written, and packed from a panel."""
+        """Return the seconds in which a call forms and packs the sums of B."""
         work = self.work
         if not work.packed:
             return 0.0
-        return (work.w + 3 * work.factors) / self._rate(work.factors) / work.teams
+        each = self.context.machine.coefficient("bilinear_packed") / (self.context.rates[0] * 1e9)
+        return (work.w / self._rate(work.w) + each * work.factors) / work.teams
 
     def _factors(self, products: float) -> float:
         """Return what reading the factors takes beyond the products that hide a part of it."""

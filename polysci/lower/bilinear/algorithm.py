@@ -92,13 +92,13 @@ class Bilinear(Algorithm[BilinearPlan]):
         return ordered if count is None else list(_take(ordered, count))
 
     def least_seconds(self, problem: Problem, context: Context) -> float:
-        """Products at the peak, and what is written and read once more at the rate of L2."""
+        """Products at the peak, sums of A to L2 and back at its rate, and products from there."""
         product, (l2, *_) = product_of(problem), context.rates
         lanes = microkernels.lanes(context.target.isa.name)
         seconds = []
         for algorithm in PRODUCTS.values():
             high, deep, wide = block_of(product, algorithm, lanes)
-            moved = 2 * ITEM * algorithm.products * high * (deep + wide)
+            moved = ITEM * algorithm.products * high * (2 * deep + wide)
             products = problem.flops / algorithm.saving / context.peak
             seconds.append((products + moved / l2) * 1e-9 / context.threads)
         return min(seconds)
