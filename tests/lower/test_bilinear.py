@@ -45,7 +45,7 @@ from polysci.target.host import detect
 from polysci.target.target import HOST
 from polysci.tune import emit
 from tests.support.flags import QUICK
-from tests.support.samples import fixed_context
+from tests.support.samples import FIXED, fixed_context, resized
 
 KERNEL = "brgemm_avx512_f32_8x32"
 SQUARE = Matmul(4096, 4096, 4096, constant="b")
@@ -325,6 +325,13 @@ def test_sums_of_b_are_prefetched_and_large_results_pass_the_caches() -> None:
     assert 0 < kept.back - past.back < kept.back / 2 and kept.products == past.products
     others = candidates(small, fixed_context(small), 8, "bilinear")
     assert not any(its.schedule.has(Stream) for its in others)
+
+
+def test_no_product_of_few_rows_reads_far_sums_of_b_again() -> None:
+    layer = Matmul(96, 4096, 4096, constant="b")
+    context = fixed_context(layer, target=resized(FIXED, L2=256 << 10))
+    for its in candidates(layer, context, 4, "bilinear"):
+        assert its.schedule.loops[-1].dim == "i", its.schedule
 
 
 def test_threads_share_the_predicted_work() -> None:

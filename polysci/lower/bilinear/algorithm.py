@@ -255,10 +255,11 @@ def _inner_schedules(
 ) -> list[Schedule]:
     """Return the best direct schedules of a product of blocks, none where nothing fits.
 
-    If sums of B lie ``far``, beyond L2, all that can do so prefetch them.
+    If sums of B lie ``far``, beyond L2, products had better read them once, and all that can do so
+    prefetch them.
     """
     _, roles, strides = inner_model(rows, deep, wide, lanes)
-    own = replace(context, contraction=roles, strides=strides, threads=1, cold=False)
+    own = replace(context, contraction=roles, strides=strides, threads=1, cold=far)
     try:
         ranked = choices(own, 4 * INNER)
     except UnsupportedError:
