@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -88,77 +88,22 @@ class BilinearProduct:
         )  # fmt: skip
         return BilinearProduct(m, k, n, a, b, np.ascontiguousarray(c.T))
 
-    @property
-    def rotated(self) -> BilinearProduct:
-        """The algorithm of ``k x n by n x m``: trace(A B C') is trace(B C' A)."""
-        m, k, n = self.size
-        return BilinearProduct(
-            k, n, m, self.b, _turn(self.c.T, m, n), np.ascontiguousarray(_turn(self.a, m, k).T)
-        )  # fmt: skip
 
-
-def _turn(sums: Integers, rows: int, columns: int) -> Integers:
-    """Return sums of the elements of a matrix as sums of those of its transposed one."""
-    return sums.reshape(-1, rows, columns).swapaxes(1, 2).reshape(len(sums), -1)
-
-
-def _parse(text: str) -> BilinearProduct:
-    """Return the algorithm of m, k and n and, by line, the signs of a product in A, B and C."""
-    first, *lines = text.strip().splitlines()
-    m, k, n = map(int, first.split())
-    a, b, c = (
-        np.array([["-0+".index(sign) - 1 for sign in signs] for signs in column], np.int64)
-        for column in zip(*map(str.split, lines), strict=True)
-    )  # fmt: skip
-    return BilinearProduct(m, k, n, a, b, np.ascontiguousarray(c.T))
+def _matrix(rows: Sequence[Sequence[int]]) -> Integers:
+    return np.array(rows, np.int64)
 
 
 # Strassen, Gaussian elimination is not optimal, Numerische Mathematik 13, 1969. Winograd's form has
 # 15 additions for its 18 if sums share parts; each sum by itself needs 24, and rounds more.
-STRASSEN: Final = _parse("""
-    2 2 2
-    +00+ +00+ +00+
-    00++ +000 00+-
-    +000 0+0- 0+0+
-    000+ -0+0 +0+0
-    ++00 000+ -+00
-    -0+0 ++00 000+
-    0+0- 00++ +000
-    """)
-# As many products as Hopcroft and Kerr, On minimizing the number of multiplications necessary for
-# matrix multiplication, SIAM J. Appl. Math. 20(1), 1971. These were found by random flips of the
-# definition's terms as Kauers and Moosbauer, Flip graphs for matrix multiplication, ISSAC 2023, do,
-# with coefficients of -1, 0 and 1, and by changes of basis, both towards sums of fewer terms.
-HOPCROFT_KERR: Final = _parse("""
-    4 4 2
-    --0+0-0+000000+- 0000000+ 0+000000
-    -000000000000000 0+00000+ --00--00
-    -0000000++-00000 -0000000 0000--00
-    0-000--+00-00000 0000+-00 00-00000
-    0-000-00000000+- 00-+00-+ 0-00000-
-    0-000-00000000+0 000+0+0+ 0+0-000+
-    0-0000000-000++- 00-+0000 000000-0
-    000000000-00-000 +00-0000 00000+-0
-    00000000000-0000 +-0000+- -000-000
-    000000000000--+0 000-0000 000000++
-    000000000000-000 0+0-0000 00000-0-
-    00000000000000+- 00-+00-0 0+0000++
-    0000000000+00000 +000+000 00-0+000
-    000000000+000000 +0-00000 0000-0-0
-    0000+00000000000 0-000-00 000-0+00
-    0000+00000+00000 -0000-00 00-00-00
-    0000+000+00--000 +-000000 00000-00
-    00+-0000000+0000 000000+0 -0000000
-    0+-0000000000000 0000-0-0 ++--0000
-    0+-00+0-00000000 0000-+-0 0-++0000
-    0+-0++-000000000 00000+00 00--0000
-    0+000000000000-0 000--0-0 0-0+00+0
-    0+00000000000000 00-0-0-0 -0+000-0
-    0+000+0-000000-0 0000-+-+ 0+0-0000
-    0+000+0000000000 00-00--0 0--0000-
-    +0000000000-0000 -+00000+ -000--00
-    """)
-PRODUCTS: Final[Mapping[tuple[int, ...], BilinearProduct]] = MappingProxyType({
-    its.size: its
-    for its in (STRASSEN, HOPCROFT_KERR, HOPCROFT_KERR.rotated, STRASSEN.of_blocks(STRASSEN))
-})  # fmt: skip
+STRASSEN: Final = BilinearProduct(
+    2, 2, 2,
+    _matrix([[1, 0, 0, 1], [0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 1], [1, 1, 0, 0], [-1, 0, 1, 0],
+             [0, 1, 0, -1]]),
+    _matrix([[1, 0, 0, 1], [1, 0, 0, 0], [0, 1, 0, -1], [-1, 0, 1, 0], [0, 0, 0, 1], [1, 1, 0, 0],
+             [0, 0, 1, 1]]),
+    _matrix([[1, 0, 0, 1, -1, 0, 1], [0, 0, 1, 0, 1, 0, 0], [0, 1, 0, 1, 0, 0, 0],
+             [1, -1, 1, 0, 0, 1, 0]]),
+)  # fmt: skip
+PRODUCTS: Final[Mapping[tuple[int, ...], BilinearProduct]] = MappingProxyType(
+    {product.size: product for product in (STRASSEN, STRASSEN.of_blocks(STRASSEN))}
+)
