@@ -20,6 +20,7 @@ typedef struct {
     int64_t sum, sum_row;          /* sums of A: from one to the next one, from row to row */
     int64_t product, product_row;
     int64_t panel_row;             /* from row to row of a sum of B before it is packed */
+    int64_t stream;                /* C goes past the caches where it is aligned */
     float alpha, beta;
     const int64_t *u, *v, *w;
 } ps_bilinear;
@@ -148,6 +149,7 @@ typedef struct {
     float *y;
     const float *bias, *residual;
     ps_activation activation;
+    int stream;
     float alpha, beta, low, high;
 } ps_bilinear_end;
 
@@ -173,7 +175,9 @@ PS_INLINE void ps_bilinear_put(const ps_bilinear_end *e, ps_vec *s, int vecs, in
     PS_UNROLL
     for (int v = 0; v < vecs; ++v) {
         const ps_vec x = ps_min(ps_splat(e->high), ps_max(ps_splat(e->low), s[v]));
-        if (lanes == PS_LANES)
+        if (e->stream && lanes == PS_LANES)
+            ps_stream(e->y + at + v * PS_LANES, x);
+        else if (lanes == PS_LANES)
             ps_store(e->y + at + v * PS_LANES, x);
         else
             ps_store_first(e->y + at + v * PS_LANES, x, lanes);
@@ -222,7 +226,8 @@ PS_INLINE void ps_bilinear_output(ps_bilinear g, const ps_args *args,
                 const int64_t y = (row + r) * g.y_row + n0;
                 const ps_bilinear_end e = {
                     args->y + y, args->bias ? args->bias + n0 : 0,
-                    args->residual ? args->residual + y : 0, activation, g.alpha, g.beta,
+                    args->residual ? args->residual + y : 0, activation,
+                    g.stream && args->aligned, g.alpha, g.beta,
                     args->clamp ? args->clamp[0] : -far, args->clamp ? args->clamp[1] : far};
                 ps_bilinear_row(&e, real, &t, r * g.product_row);
             }

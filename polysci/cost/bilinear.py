@@ -15,7 +15,8 @@ class BilinearWork:
     each. ``operations`` are fused ones of vectors, in sums of A and in those of products. ``sums``
     are bytes of sums of A in all, ``band`` those of a turn, as ``products_bytes`` are of products.
     All packed ``factors``, sums of B, are read once for each of ``bands``; ``packed``: calls pack
-    them. ``share`` is the busiest thread's part of the turns.
+    them. A ``streamed`` y is not read before it is written. ``share`` is the busiest thread's part
+    of the turns.
     """
 
     lanes: int
@@ -33,6 +34,7 @@ class BilinearWork:
     products_bytes: int
     factors: int
     packed: bool
+    streamed: bool
     share: float
 
 
@@ -72,8 +74,8 @@ class BilinearCosts:
         slot = 4e-9 * work.lanes / self.context.machine.peak  # of an operation and its load
         into, back = (count * slot / work.teams for count in work.operations)
         into += (work.x / self._rate(work.x) + work.sums * self._passed) * work.share
-        moved = work.turns * work.products_bytes * self._passed
-        back += (moved + 2 * work.y / self._rate(work.y)) * work.share
+        moved = work.turns * work.products_bytes * self._passed / 2  # products hide the stores
+        back += (moved + (2 - work.streamed) * work.y / self._far) * work.share
         products = work.turns * work.products * work.seconds * work.share
         regions = 0 if work.teams == 1 else 1 + work.packed
         return BilinearEstimate(
@@ -95,20 +97,26 @@ class BilinearCosts:
         return beyond
 
     def _packing(self) -> float:
-        """Return the seconds in which a call packs B: read, written, and packed from a panel."""
+        """Return the seconds in which a call forms and packs the sums of B."""
         work = self.work
         if not work.packed:
             return 0.0
-        return (work.w + 3 * work.factors) / self._rate(work.factors) / work.teams
+        each = self.context.machine.coefficient("bilinear_packed") / (self.context.rates[0] * 1e9)
+        return (work.w / self._rate(work.w) + each * work.factors) / work.teams
 
     def _factors(self, products: float) -> float:
         """Return what reading the factors takes beyond the products that hide a part of it."""
         work = self.work
-        all_of_it = work.factors + work.x + work.y
-        rate = self._rate(float("inf") if self.context.cold else all_of_it)
-        far = work.bands * work.factors / rate * work.share
+        far = work.bands * work.factors / self._far * work.share
         hidden = self.context.machine.coefficient("hidden_memory")
         return max(0.0, far - products) + hidden * min(far, products)
+
+    @property
+    def _far(self) -> float:
+        """Bytes a second of what a call reads and writes but once: other data take its place."""
+        work = self.work
+        all_of_it = work.factors + work.x + work.y
+        return self._rate(float("inf") if self.context.cold else all_of_it)
 
     def _rate(self, size: float) -> float:
         """Bytes a second of one thread from the level that holds so many bytes."""

@@ -342,6 +342,10 @@ _BILINEAR: Final = {
         "reads", "of L3 in the time in which a byte of a sum or product is written and read there",
         8.0, "Zen 4, products of 512 to 2048 beside a busy core",
     ),
+    "bilinear_packed": Coefficient(
+        "reads", "of L2 in the time in which a byte of a sum of B is formed and packed by a call",
+        18.0, "Zen 4, products of 512 to 2048 beside a busy core",
+    ),
     "bilinear_memory": Coefficient(
         "reads", "of memory in the time in which such a byte is written and read there",
         2.5, "Zen 4, products of 2048 and 4096 beside a busy core",

@@ -33,13 +33,14 @@ from polysci.runtime.build.library import load
 from polysci.runtime.build.process import Child
 from polysci.runtime.primitive import Primitive
 from polysci.runtime.source import assemble
+from polysci.space.directives import Ahead, Pack, Stream
 from polysci.space.schedule import parse
 from polysci.target import microkernels
 from polysci.target.host import detect
 from polysci.target.target import HOST
 from polysci.tune import emit
 from tests.support.flags import QUICK
-from tests.support.samples import fixed_context
+from tests.support.samples import FIXED, fixed_context, resized
 
 KERNEL = "brgemm_avx512_f32_8x32"
 SQUARE = Matmul(4096, 4096, 4096, constant="b")
@@ -96,7 +97,7 @@ def test_other_types_are_refused() -> None:
 @pytest.mark.parametrize(
     ("words", "error", "told"),
     [
-        ("bilinear()", UnsupportedError, "expected one of bilinear(2,2,2), bilinear(4,4,4)"),
+        ("bilinear()", UnsupportedError, "one of bilinear(2,2,2), bilinear(4,4,4)"),
         ("bilinear(3,2,3)", UnsupportedError, "expected one of bilinear(2,2,2)"),
         ("k:8 bilinear(2,2,2)", UnsupportedError, "a loop over i and one over j may enclose"),
         ("bilinear(2,2,2) q", SpecError, "no dimension 'q' among i, j, k"),
@@ -104,7 +105,8 @@ def test_other_types_are_refused() -> None:
         ("i:40 bilinear(2,2,2)", SpecError, "step 40 exceeds the 33 of 'i'"),
         ("j:24 bilinear(2,2,2)", UnsupportedError, "j:24 is no multiple of 16 lanes"),
         ("bilinear(2,2,2) i:8*", UnsupportedError, "inside bilinear(2,2,2) cannot be parallel"),
-        ("bilinear(2,2,2) stream(C)", UnsupportedError, "streams and swaps nothing"),
+        ("bilinear(2,2,2) stream(C)", UnsupportedError, "rows of C are no whole aligned vectors"),
+        ("private(C) bilinear(2,2,2)", UnsupportedError, "bilinear swaps nothing, packs B itself"),
     ],
 )
 def test_schedules_that_do_not_fit(words: str, error: type[PolysciError], told: str) -> None:
@@ -126,6 +128,14 @@ def test_code_that_there_is_not(options: EmitOptions, told: str) -> None:
         emit(Matmul(66, 40, 130), parse(f"bilinear(2,2,2) j:32 i:3 > {KERNEL}"), 1, options)
 
 
+def test_rows_that_lie_apart_are_not_stored_past_the_caches() -> None:
+    schedule = parse(f"bilinear(2,2,2) j:32 i:3 stream(C) > {KERNEL.replace('8x32', '3x32')}")
+    text = emit(Matmul(66, 40, 128), schedule).file
+    assert ".stream = 1" in text and ".aligned = ps_is_aligned(y, 64)" in text
+    with pytest.raises(UnsupportedError, match=r"no whole aligned vectors, as stream\(C\) asks"):
+        emit(Matmul(66, 40, 128), schedule, 1, EmitOptions(strides={"O": (130, 1)}))
+
+
 def test_packings_of_other_numbers_of_rows_are_the_same() -> None:
     words = f"i:3 j:32 bilinear(2,2,2) j:16 > {KERNEL.replace('8x32', '3x16')}"
     first, other = (emit(Matmul(rows, 40, 130, constant="b"), parse(words)) for rows in (66, 30))
@@ -136,11 +146,12 @@ def test_packings_of_other_numbers_of_rows_are_the_same() -> None:
 
 # Sizes that blocks divide and others, blocks that lie outside, every epilogue's factor.
 SIZES = (
-    ("mm:16x16x32 b=constant", "bilinear(2,2,2)", 1),
+    ("mm:16x16x32 b=constant", "bilinear(2,2,2)|ahead(B) stream(C)", 1),
     ("mm:17x15x33 b=constant", "i:4 j:16 bilinear(2,2,2)", 1),
     ("mm:2x2x2 tb b=constant", "bilinear(4,4,4)", 1),
     ("mm:5x70x9", "i:2 bilinear(2,2,2)", 1),
     ("mm:31x18x130 tb alpha=-0.5 beta=2", "i:3* bilinear(4,4,4)", 2),
+    ("mm:23x21x70 tb b=constant", "i:4 bilinear(4,4,4)", 1),
     ("linear:40x33x97 act=relu", "j:16* i:7 bilinear(2,2,2)", 2),
     ("mm:64x64x65 act=gelu", "i:5* j:16* bilinear(4,4,4)", 2),
     ("mb2ic18ih5oc37kh1 act=relu", "q:4 k:16 bilinear(2,2,2)", 1),
@@ -175,7 +186,8 @@ def test_results_are_within_the_bound_between_guard_pages(worker: Child, isa: st
     for at, (words, around, threads) in enumerate(SIZES):
         problem = parse_problem(words)
         inner = f"c:2 k:{cols} q:1" if words[0:2] == "mb" else f"k:1 j:{cols} i:1"
-        schedule = parse(f"{around} {inner} > brgemm_{isa}_f32_1x{cols}")
+        before, _, behind = around.partition("|")
+        schedule = parse(f"{before} {inner} {behind} > brgemm_{isa}_f32_1x{cols}")
         sources.append(emit(problem, schedule, threads, EmitOptions(f"p{at}")))
     path = cache.build(assemble(sources), flags=QUICK)
     for (words, _, _), source in zip(SIZES, sources, strict=True):
@@ -281,6 +293,27 @@ def test_the_model_takes_it_where_products_rule() -> None:
         every = candidates(problem, fixed_context(problem), 8, "auto")
         assert all(its.schedule.transform is None for its in every)
         assert candidates(problem, fixed_context(problem), 1, "bilinear")[0].schedule.transform
+
+
+def test_sums_of_b_are_prefetched_and_large_results_pass_the_caches() -> None:
+    layer, small = (Matmul(rows, 768, 3072, constant="b") for rows in (512, 64))
+    every = candidates(layer, fixed_context(layer), 8, "bilinear")
+    assert all(its.schedule.has(Ahead) for its in every)
+    assert every[0].schedule.has(Stream) and not every[0].schedule.has(Pack)
+    past, kept = (
+        estimate(resolve(layer, its), fixed_context(layer))
+        for its in (every[0].schedule, every[0].schedule.without(Stream))
+    )
+    assert 0 < kept.back - past.back < kept.back / 2 and kept.products == past.products
+    others = candidates(small, fixed_context(small), 8, "bilinear")
+    assert not any(its.schedule.has(Stream) for its in others)
+
+
+def test_no_product_of_few_rows_reads_far_sums_of_b_again() -> None:
+    layer = Matmul(96, 4096, 4096, constant="b")
+    context = fixed_context(layer, target=resized(FIXED, L2=256 << 10))
+    for its in candidates(layer, context, 4, "bilinear"):
+        assert its.schedule.loops[-1].dim == "i", its.schedule
 
 
 def test_threads_share_the_predicted_work() -> None:

@@ -136,8 +136,8 @@ CASES = {
                               f"j:4* i:3 bilinear(4,4,4) pack(A) {F4}3x4", threads=2, team=True),
     "bilinear, 1x1": Case("mb2ic9ih3oc18kh1 act=relu", f"q:4* bilinear(2,2,2) c:3 k:4 {F4}4x4",
                           threads=2),
-    "bilinear bands": Case("mm:9x18x40 tb b=constant", f"i:3* j:8* bilinear(2,2,2) j:4 {F4}3x4",
-                           threads=3),
+    "bilinear bands": Case("mm:9x18x40 tb b=constant",
+                           f"i:3* j:8* bilinear(2,2,2) j:4 ahead(B) stream(C) {F4}3x4", threads=3),
     "amx": Case("mb1ic12ih4oc16kh3ph1", "p > brgemm_amx_i8_4x16", dtype="int8"),
 }  # fmt: skip
 

@@ -39,8 +39,10 @@ from polysci.lower.bilinear.product import MatrixProduct, product_of, refusal
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.numerics.arrays import Doubles, round_up
 from polysci.ops.problem import Problem
+from polysci.polyhedral.contraction import Contraction, Strides
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.space.directives import Ahead, Pack
+from polysci.space.directives import Ahead, Pack, Stream
+from polysci.space.resolve import resolve as resolve_nest
 from polysci.space.schedule import Schedule, Step
 from polysci.target import microkernels
 from polysci.text.tables import bytes_text
@@ -90,13 +92,13 @@ class Bilinear(Algorithm[BilinearPlan]):
         return ordered if count is None else list(_take(ordered, count))
 
     def least_seconds(self, problem: Problem, context: Context) -> float:
-        """Products at the peak, and what is written and read once more at the rate of L2."""
+        """Products at the peak, sums of A to L2 and back at its rate, and products from there."""
         product, (l2, *_) = product_of(problem), context.rates
         lanes = microkernels.lanes(context.target.isa.name)
         seconds = []
         for algorithm in PRODUCTS.values():
             high, deep, wide = block_of(product, algorithm, lanes)
-            moved = 2 * ITEM * algorithm.products * high * (deep + wide)
+            moved = ITEM * algorithm.products * high * (2 * deep + wide)
             products = problem.flops / algorithm.saving / context.peak
             seconds.append((products + moved / l2) * 1e-9 / context.threads)
         return min(seconds)
@@ -200,7 +202,8 @@ def count_work(plan: BilinearPlan, context: Context) -> BilinearWork:
         sums=plan.again * plan.bands * algorithm.products * ITEM * plan.sum_size,
         band=algorithm.products * ITEM * plan.sum_size,
         products_bytes=algorithm.products * ITEM * plan.product_size,
-        factors=ITEM * plan.factors * plan.factor_size, packed=plan.packs_b, share=_share(plan),
+        factors=ITEM * plan.factors * plan.factor_size, packed=plan.packs_b,
+        streamed=plan.streams, share=_share(plan),
     )  # fmt: skip
 
 
@@ -226,17 +229,19 @@ def schedules(product: MatrixProduct, context: Context) -> Iterator[Schedule]:
     for algorithm in PRODUCTS.values():
         high, deep, wide = block_of(product, algorithm, lanes)
         held = ITEM * algorithm.products * (deep + wide)  # of a row
+        far = ITEM * algorithm.products * deep * wide > context.l2
         bands = _splits(high, BANDS, context.threads, 1)
         for rows in (rows for rows in bands if rows == bands[0] or rows * held <= HELD):
             few = high < BANDS[0] * context.threads  # rows for all threads
             for parts in _splits(wide, (), context.threads if few else 1, lanes):
-                for inner in _inner_schedules(context, rows, deep, parts, lanes):
+                for inner in _inner_schedules(context, rows, deep, parts, lanes, far=far):
                     for around in _orders(rows < high, parts < wide, rows, parts, context.threads):
                         first, last = (
                             rename(steps, INNER_NAMES, product.names)
                             for steps in (around, inner.nest)
                         )
-                        yield inner.with_nest((*first, transform_of(algorithm), *last))
+                        nest = (*first, transform_of(algorithm), *last)
+                        yield from _stored(inner.with_nest(nest), product, context)
 
 
 def _splits(extent: int, sizes: Sequence[int], threads: int, unit: int) -> list[int]:
@@ -246,11 +251,15 @@ def _splits(extent: int, sizes: Sequence[int], threads: int, unit: int) -> list[
 
 
 def _inner_schedules(
-    context: Context, rows: int, deep: int, wide: int, lanes: int
+    context: Context, rows: int, deep: int, wide: int, lanes: int, *, far: bool
 ) -> list[Schedule]:
-    """Return the best direct schedules of a product of blocks, none where nothing fits."""
+    """Return the best direct schedules of a product of blocks, none where nothing fits.
+
+    If sums of B lie ``far``, beyond L2, products had better read them once, and all that can do so
+    prefetch them.
+    """
     _, roles, strides = inner_model(rows, deep, wide, lanes)
-    own = replace(context, contraction=roles, strides=strides, threads=1, cold=False)
+    own = replace(context, contraction=roles, strides=strides, threads=1, cold=far)
     try:
         ranked = choices(own, 4 * INNER)
     except UnsupportedError:
@@ -260,7 +269,27 @@ def _inner_schedules(
         if microkernels.find(choice.schedule.kernel).family == "brgemm"
         and all(isinstance(its, Ahead | Pack) for its in choice.schedule.directives)
     ]  # fmt: skip
-    return fitting[:INNER]
+    if far:
+        fitting = [_prefetching(its, roles, strides) for its in fitting]
+    return list(dict.fromkeys(fitting))[:INNER]
+
+
+def _prefetching(schedule: Schedule, roles: Contraction, strides: Strides) -> Schedule:
+    """Return a schedule whose calls prefetch the next panel of B; as it is where they cannot."""
+    try:
+        resolve_nest(roles, strides, schedule.having(Ahead()))
+    except PolysciError:
+        return schedule
+    return schedule.having(Ahead())
+
+
+def _stored(schedule: Schedule, product: MatrixProduct, context: Context) -> Iterator[Schedule]:
+    """Yield a schedule and, if C exceeds the caches, the one that stores C past these."""
+    yield schedule
+    large = ITEM * product.rows * product.columns > context.streamed
+    lanes = microkernels.lanes(context.target.isa.name)
+    if large and product.columns % lanes == 0 and context.target.isa.machine == "x86_64":
+        yield schedule.having(Stream())
 
 
 def _orders(

@@ -32,6 +32,7 @@ from polysci.loop_ir.nodes import (
     Named,
     Point,
     Return,
+    RoutineResult,
     ScalarParameter,
     Store,
     Table,
@@ -44,7 +45,7 @@ from polysci.loop_ir.nodes import (
 )
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.bilinear.coefficients import Integers
-from polysci.lower.bilinear.plan import BilinearPlan
+from polysci.lower.bilinear.plan import BilinearPlan, streams_refusal
 from polysci.lower.direct.nest import flush_denormals, lower_nest
 from polysci.lower.direct.panels import columns_function
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
@@ -87,6 +88,8 @@ class _Lowering:
     def of(cls, plan: BilinearPlan, options: EmitOptions) -> _Lowering:
         own = EmitOptions(f"{options.symbol}_product")
         distances = plan.product.distances(options.strides)
+        if plan.streams and distances[2] % plan.kernel.lanes:
+            raise UnsupportedError(streams_refusal(plan.schedule))
         inner = lower_nest(plan.contraction, plan.strides, plan.inner, 1, own)
         return cls(plan, options, inner, distances)
 
@@ -166,7 +169,7 @@ class _Lowering:
             "sum": plan.sum_size, "sum_row": plan.sum_row,
             "product": plan.product_size, "product_row": plan.product_row,
             "panel_row": plan.panel_row(turned=turned),
-            "alpha": Constant(alpha), "beta": Constant(beta),
+            "stream": int(plan.streams), "alpha": Constant(alpha), "beta": Constant(beta),
             **{name: Named(f"{self.symbol}_{name}") for name in "uvw"},
         }  # fmt: skip
         return Let(
@@ -272,6 +275,9 @@ class _Lowering:
         fields: dict[str, Value] = {
             name: Named(name) for name in ("y", "bias", "residual", "clamp")
         }
+        vector = FLOAT * plan.kernel.lanes
+        if plan.streams:
+            fields["aligned"] = RoutineResult("ps_is_aligned", (Named("y"), vector))
         steps, start = list[LoopStatement](), 0
         panels = Named("packed")
         if plan.packs_b:
@@ -284,6 +290,8 @@ class _Lowering:
             self._floats("products", products),
             *self._loops(panels, products + plan.algorithm.products * plan.product_size),
         ]
+        if plan.streams:
+            body.append(Invoke("ps_fence"))  # others see C before the caller goes on
         steps += self._share(body, last=True)
         *_, run = interface.functions(F32, team=pool)
         unused = [Unused(("team",))] * (pool and plan.teams == 1)

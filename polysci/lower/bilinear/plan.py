@@ -17,7 +17,7 @@ from polysci.polyhedral import legality
 from polysci.polyhedral.contraction import Contraction, Strides
 from polysci.polyhedral.scop import Scop
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.space.directives import Ahead, Pack
+from polysci.space.directives import Ahead, Pack, Stream
 from polysci.space.plan import Plan
 from polysci.space.resolve import resolve as resolve_nest
 from polysci.space.schedule import Schedule, Step, Transform
@@ -70,6 +70,11 @@ class BilinearPlan:
         """How many times the sums of a band of A are formed."""
         first = [loop.dim for loop in self.around][:1]
         return self.parts if first == ["j"] or len(self.schedule.parallel) > 1 else 1
+
+    @property
+    def streams(self) -> bool:
+        """Return whether C is stored past the caches."""
+        return self.schedule.has(Stream)
 
     @property
     def packs_b(self) -> bool:
@@ -160,10 +165,12 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> BilinearP
     kernel = microkernels.find(schedule.kernel)
     if (kernel.family, kernel.compute) != ("brgemm", "f32"):
         raise UnsupportedError(f"schedule {schedule}: expected a brgemm kernel of f32")
-    if any(not isinstance(directive, Ahead | Pack) for directive in schedule.directives):
+    if any(not isinstance(directive, Ahead | Pack | Stream) for directive in schedule.directives):
         raise UnsupportedError(
-            f"schedule {schedule}: {NAME} streams and swaps nothing, and has one result"
+            f"schedule {schedule}: {NAME} swaps nothing, packs B itself and has one result"
         )
+    if schedule.has(Stream) and product.columns % kernel.lanes:
+        raise UnsupportedError(streams_refusal(schedule))
     high, deep, wide = block_of(product, algorithm, kernel.lanes)
     around, inner = _split(schedule, product.names, {"i": high, "j": wide, "k": deep})
     steps = {loop.dim: loop.step for loop in around}
@@ -180,6 +187,11 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> BilinearP
         product, schedule, threads, algorithm, kernel, high, deep, wide, rows, columns, around,
         inner, roles, strides, nest,
     )  # fmt: skip
+
+
+def streams_refusal(schedule: Schedule) -> str:
+    """Return why C cannot be stored past the caches."""
+    return f"schedule {schedule}: rows of C are no whole aligned vectors, as {Stream.word} asks"
 
 
 def _split(
@@ -209,7 +221,7 @@ def _split(
     )
     renamed = rename((*loops, *inside), names, INNER_NAMES)
     first = tuple(step for step in renamed[: len(loops)] if isinstance(step, Loop))
-    return first, schedule.with_nest(renamed[len(loops) :])
+    return first, schedule.with_nest(renamed[len(loops) :]).without(Stream)
 
 
 def rename(
