@@ -1,0 +1,47 @@
+"""Code for WebAssembly: a compiler with the C library of WASI, and Node, which runs it."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+COMPILER, LINKER, RUNNER = "clang", "wasm-ld", "node"
+PACKAGES = "clang lld wasi-libc libclang-rt-dev-wasm32 nodejs"
+MAIN = Path(__file__).with_name("wasi_main.mjs")
+STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+PAGES = Path(__file__).parents[1] / "data/wasi"  # headers that WASI lacks
+STACK = "-Wl,-z,stack-size=4194304"
+
+
+def need() -> None:
+    """Skip the test where the tools are missing; in CI that is a failure."""
+    missing = [name for name in (COMPILER, LINKER, RUNNER) if not shutil.which(name)]
+    if missing:
+        text = f"no {' and no '.join(missing)} (Debian, Ubuntu: apt install {PACKAGES})"
+        (pytest.fail if "CI" in os.environ else pytest.skip)(text)
+
+
+def build(out: Path, sources: Sequence[Path], *flags: str) -> Path:
+    """One program; a warning is an error."""
+    own = ("--target=wasm32-wasi", "-msimd128", "-isystem", PAGES, *STRICT, *flags)
+    done = subprocess.run(
+        [COMPILER, *own, "-o", out, *sources, "-lm", STACK],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr[:2000]
+    return out
+
+
+def run(program: Path, *arguments: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program, which sees all files."""
+    return node(MAIN, program, *arguments)
+
+
+def node(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run Node, without its warnings of what is experimental."""
+    return subprocess.run(
+        [RUNNER, "--no-warnings", *words], capture_output=True, text=True, timeout=300, check=False
+    )
