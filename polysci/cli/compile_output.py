@@ -78,8 +78,16 @@ def check_output(arguments: argparse.Namespace) -> None:
 def check_folder(arguments: argparse.Namespace, name: str) -> None:
     """Raise what is wrong with the folder of -o."""
     from polysci.export.network_project import check_freestanding, check_package, check_project
+    from polysci.export.web_project import check_web, is_web
 
     out = Path(arguments.out)
+    other = bool(arguments.isa or arguments.machine) and not arguments.isas
+    if other and is_web(shared.target_of(arguments).isa):
+        check_web(
+            out, name, shared.threads_of(arguments), embed=arguments.embed,
+            packed=arguments.packed_weights, force=arguments.force,
+        )  # fmt: skip
+        return
     if arguments.freestanding:
         threads, pool = shared.threads_of(arguments), arguments.pool
         check_freestanding(out, name, threads, pool, force=arguments.force)
