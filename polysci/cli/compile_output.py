@@ -30,7 +30,7 @@ def output_options(command: argparse.ArgumentParser) -> None:
         "--python", action="store_true", help="with -o: write a Python package instead of C"
     )
     command.add_argument(
-        "--embed", action="store_true", help="with -o: put the weights into the C library"
+        "--embed", action="store_true", help="with -o: put the weights into the library"
     )
     command.add_argument(
         "--isas", type=name_list, metavar="NAME,NAME",

@@ -4,5 +4,6 @@ import { WASI } from "node:wasi";
 
 const [program, ...rest] = process.argv.slice(2);
 const wasi = new WASI({ version: "preview1", args: [program, ...rest], preopens: { "/": "/" } });
-const { instance } = await WebAssembly.instantiate(readFileSync(program), wasi.getImportObject());
+const imports = { wasi_snapshot_preview1: wasi.wasiImport };
+const { instance } = await WebAssembly.instantiate(readFileSync(program), imports);
 process.exitCode = wasi.start(instance);

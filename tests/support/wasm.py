@@ -37,7 +37,7 @@ def build(out: Path, sources: Sequence[Path], *flags: str) -> Path:
 
 def run(program: Path, *arguments: Path) -> subprocess.CompletedProcess[str]:
     """Run a program, which sees all files."""
-    return node(MAIN, program, *arguments)
+    return node("--experimental-wasi-unstable-preview1", MAIN, program, *arguments)
 
 
 def node(*words: str | Path) -> subprocess.CompletedProcess[str]:

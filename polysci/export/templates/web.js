@@ -4,7 +4,7 @@
  *     const net = await load();
  *     const result = net.run(@EXAMPLE@);
  *
- * It needs SIMD of WebAssembly: Chrome 91, Firefox 89, Safari 16.4, Node 16.4, or newer. */
+ * It needs SIMD of WebAssembly: Chrome 93, Firefox 92, Safari 16.4, Node 16.9, or newer. */
 
 const INPUTS = @INPUTS@;
 const OUTPUTS = @OUTPUTS@;
