@@ -2,7 +2,8 @@
 
 Each is made here with random weights, compiled to WebAssembly, and timed in Node in turns with the
 peers on one thread, in one process: processor time. The ratio is the peer's time over ours: above
-1, polysci is faster. TensorFlow.js takes part where the model is built in its own words: mobilenet_v2.
+1, polysci is faster. TensorFlow.js takes part where the model is built in its own words:
+mobilenet_v2.
 
   mkdir npm && cd npm && npm install onnxruntime-web @tensorflow/tfjs @tensorflow/tfjs-backend-wasm
   python experiments/web.py --npm npm
@@ -18,6 +19,7 @@ import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -74,10 +76,19 @@ def job(name: str, folder: Path, isa: str) -> dict[str, str]:
         onnx.save(MODELS[name](), path)
     if not (out / f"{name}.wasm").exists():
         words = ["compile", path, "--isa", isa, "--level", "estimate", "--name", name, "-o", out]
-        if command([*map(str, words)]):
+        with redirect_stdout(sys.stderr):
+            status = command([*map(str, words)])
+        if status:
             raise PolysciError(f"{name}: it does not compile")
     absolute = {"script": out / f"{name}.js", "onnx": path}
     return {"name": name, **{key: str(value.absolute()) for key, value in absolute.items()}}
+
+
+def node_flags() -> list[str]:
+    """What makes versions of Node before 21 run relaxed SIMD."""
+    words = ["node", "-p", "process.versions.node.split('.')[0]"]
+    version = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return ["--experimental-wasm-relaxed-simd"] * (int(version) < 21)
 
 
 def measure(jobs: list[dict[str, str]], npm: Path, rounds: int) -> Iterator[dict[str, Any]]:
@@ -85,7 +96,15 @@ def measure(jobs: list[dict[str, str]], npm: Path, rounds: int) -> Iterator[dict
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(jobs, file)
         file.flush()
-        words = ["node", "--no-warnings", TIMES, npm.absolute(), file.name, str(rounds)]
+        words = [
+            "node",
+            "--no-warnings",
+            *node_flags(),
+            TIMES,
+            npm.absolute(),
+            file.name,
+            str(rounds),
+        ]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:
             assert running.stdout
             yield from map(json.loads, running.stdout)

@@ -81,10 +81,10 @@ def check_folder(arguments: argparse.Namespace, name: str) -> None:
     from polysci.export.web_project import check_web, is_web
 
     out = Path(arguments.out)
-    other = bool(arguments.isa or arguments.machine) and not arguments.isas
-    if other and is_web(shared.target_of(arguments).isa):
+    isas = shared.written_isas(arguments)
+    if any(map(is_web, isas)):
         check_web(
-            out, name, shared.threads_of(arguments), embed=arguments.embed,
+            out, name, isas, shared.threads_of(arguments), embed=arguments.embed,
             packed=arguments.packed_weights, force=arguments.force,
         )  # fmt: skip
         return

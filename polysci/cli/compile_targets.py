@@ -157,8 +157,8 @@ def write_for(targets: Sequence[SearchTarget], arguments: argparse.Namespace, gr
         for target in targets
     ]  # fmt: skip
     out, embed, force = Path(arguments.out), arguments.embed, arguments.force
-    if is_web(targets[0].target.isa) and not several:
-        paths = write_web(plans[0], out, embed=embed, force=force)
+    if is_web(targets[0].target.isa):
+        paths = write_web(plans, out, name, embed=embed, force=force)
     else:
         paths = write_project(
             IsaChoice(name, tuple(plans)) if several else plans[0], out,

@@ -115,7 +115,7 @@ WEB_EMBEDDED = ExportKind(
         "selftest.mjs": "web_selftest.mjs", "package.json": "web_package.json",
         "README.md": "web_readme.md",
     },
-    ("{0}.wasm", "selftest.data"),
+    ("{0}.wasm", "{0}_*.wasm", "selftest.data"),
 )  # fmt: skip
 WEB = ExportKind(WEB_EMBEDDED.templates, (*WEB_EMBEDDED.others, "{0}.weights"))
 

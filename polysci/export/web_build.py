@@ -15,16 +15,12 @@ from typing import Final
 
 from polysci.errors import BuildError, NoCompilerError
 from polysci.export.build_texts import IEEE
-from polysci.printers.headers import flags_in
-from polysci.runtime.build.compiler import (
-    PROBE_S,
-    TIMEOUT_S,
-    Compiler,
-    identified,
-    run_compiler,
-)
+from polysci.printers.headers import flags_in, headers
+from polysci.runtime.build.compiler import TIMEOUT_S, Compiler, identified, run_compiler
 from polysci.runtime.build.process import together
 from polysci.target.host import available_cores
+from polysci.target.isa import Isa
+from polysci.target.microkernels import HeaderSet
 
 VARIABLE: Final = "POLYSCI_WASM_CC"
 MACHINE: Final = "wasm32"
@@ -43,19 +39,19 @@ __attribute__((export_name("probe"))) void *probe(float x) { return malloc((size
 """
 
 
-def find_wasm_compiler() -> Compiler:
+def find_wasm_compiler(isa: Isa) -> Compiler:
     """Return the compiler that POLYSCI_WASM_CC names, else clang, else that of ziglang.
 
-    The variable may carry options. Raises NoCompilerError where none makes modules, which says
-    what each lacks and how to get one.
+    The variable may carry options. Raises NoCompilerError where none makes modules of an
+    instruction set, which says what each lacks and how to get one.
     """
     chosen = os.environ.get(VARIABLE, "").strip()
-    faults = []
+    faults, probe = list[str](), f"{headers(HeaderSet(isa.name))}\n{_PROBE}"
     for words in [_words(chosen)] if chosen else _candidates():
         try:
             compiler = identified(words[0], tuple(words[1:]))
             with tempfile.TemporaryDirectory(prefix="polysci-") as folder:
-                _build(compiler, {"probe.c": _PROBE}, Path(folder), PROBE_S)
+                _build(compiler, {"probe.c": probe}, Path(folder))
         except BuildError as error:
             last = [line.strip() for line in str(error).splitlines() if "error:" in line]
             faults.append(last[0] if last else str(error).partition("\n")[0])
@@ -63,7 +59,7 @@ def find_wasm_compiler() -> Compiler:
             return compiler
     source = f"environment variable {VARIABLE}={chosen!r}" if chosen else "no clang, no ziglang"
     reason = "; ".join(faults) or source
-    raise NoCompilerError(f"no compiler for WebAssembly ({reason}): {_HOW}")
+    raise NoCompilerError(f"no compiler for {isa} of WebAssembly ({reason}): {_HOW}")
 
 
 def _words(chosen: str) -> list[str]:
@@ -93,10 +89,10 @@ def build_module(files: Mapping[str, str], compiler: Compiler) -> bytes:
     Raises BuildError where a file does not compile, or the module would need imports.
     """
     with tempfile.TemporaryDirectory(prefix="polysci-") as folder:
-        return _build(compiler, files, Path(folder), TIMEOUT_S)
+        return _build(compiler, files, Path(folder))
 
 
-def _build(compiler: Compiler, files: Mapping[str, str], folder: Path, timeout: float) -> bytes:
+def _build(compiler: Compiler, files: Mapping[str, str], folder: Path) -> bytes:
     """Compile and link in a folder, several files at a time."""
     for path, text in files.items():
         (folder / path).write_text(text, encoding="utf-8")
@@ -105,11 +101,11 @@ def _build(compiler: Compiler, files: Mapping[str, str], folder: Path, timeout: 
         out = (folder / path).with_suffix(".o")
         own = flags_in(files[path])
         options = (_TARGET, *_FLAGS, *own, f"-I{folder}", "-c", "-o", str(out), str(folder / path))
-        run_compiler(compiler, options, out, timeout, files[path])
+        run_compiler(compiler, options, out, TIMEOUT_S, files[path])
         return str(out)
 
     calls = [partial(compile_one, path) for path in files if path.endswith(".c")]
     objects, out = together(calls, available_cores()), folder / "module.wasm"
     options = (_TARGET, *objects, "-o", str(out), *_LINK)
-    run_compiler(compiler, options, out, timeout, *files.values())
+    run_compiler(compiler, options, out, TIMEOUT_S, *files.values())
     return out.read_bytes()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
-from polysci.errors import SpecError
+from polysci.errors import PolysciError, SpecError
 from polysci.export.files import MARK, WEB, WEB_EMBEDDED, Content, ExportKind, fill_template
 from polysci.export.network_project import (
     DATA,
@@ -22,7 +23,7 @@ from polysci.export.network_project import (
 )
 from polysci.export.selftest_data import SelftestData, make_selftest_data
 from polysci.export.web_build import MACHINE, build_module, find_wasm_compiler
-from polysci.lower.weights_file import Chunk
+from polysci.lower.weights_file import Chunk, WeightsFile
 from polysci.network.code import describe_size
 from polysci.network.compiled import PlannedNetwork
 from polysci.network.runner import TensorPort
@@ -50,16 +51,19 @@ def is_web(isa: Isa) -> bool:
 
 
 def check_web(
-    out: Path, name: str, threads: int, *, embed: bool = False, packed: bool = False,
-    force: bool = False,
+    out: Path, name: str, isas: Sequence[Isa], threads: int, *, embed: bool = False,
+    packed: bool = False, force: bool = False,
 ) -> None:  # fmt: skip
     """Raise what ``write_web`` would find wrong, before there is a network."""
     if threads > 1:
         raise SpecError(f"threads={threads}: a module of WebAssembly has one thread")
     if packed:
         raise SpecError("packed weights: a module of WebAssembly packs them where it is loaded")
+    if other := [isa for isa in isas if not is_web(isa)]:
+        raise SpecError(f"{other[0]}: no instruction set of WebAssembly, as the others are")
     _kind(embed).check(out, name, force=force)
-    find_wasm_compiler()
+    for isa in isas:
+        find_wasm_compiler(isa)
 
 
 def _kind(embed: bool) -> ExportKind:
@@ -67,46 +71,77 @@ def _kind(embed: bool) -> ExportKind:
 
 
 def write_web(
-    network: PlannedNetwork, out: Path, *, embed: bool = False, force: bool = False
-) -> list[Path]:
-    """Write a module and what runs it into the directory ``out``; returns the paths written.
+    networks: Sequence[PlannedNetwork], out: Path, name: str, *, embed: bool = False,
+    force: bool = False,
+) -> list[Path]:  # fmt: skip
+    """Write modules and what runs them into the directory ``out``; returns the paths written.
 
+    ``networks`` are plans of the same network for several instruction sets, the best first, or one.
     NAME.wasm imports nothing, NAME.js is an ES module, NAME.d.ts its types, index.html a page that
-    runs the network on random numbers, selftest.mjs a self-test for Node. ``embed``: the weights
-    are a part of NAME.wasm. Raises SpecError for a network of several threads, and for a directory
-    that holds other files (unless ``force``); NoCompilerError, BuildError; PolysciError where it
-    cannot be written.
+    runs the network on random numbers, selftest.mjs a self-test for Node. Several modules are
+    called NAME_ISA.wasm. ``embed``: the weights are a part of each module. Raises SpecError for a
+    network of several threads, and for a directory that holds other files (unless ``force``);
+    NoCompilerError, BuildError; PolysciError where it cannot be written.
     """
-    check_web(out, network.name, network.threads, embed=embed, force=force)
-    data = make_selftest_data(network)
-    return _kind(embed).write(out, network.name, _web_files(network, data, embed), force=force)
+    first = networks[0]
+    isas = [network.code.isa for network in networks]
+    check_web(out, name, isas, first.threads, embed=embed, force=force)
+    if len({network.code.weights_file.digest for network in networks}) > 1:
+        raise PolysciError(f"{name}: its plans need other weights, one from another")
+    data = make_selftest_data(first)
+    return _kind(embed).write(out, name, _web_files(networks, name, data, embed), force=force)
 
 
-def _web_files(network: PlannedNetwork, data: SelftestData, embed: bool) -> dict[str, Content]:
+def _web_files(
+    networks: Sequence[PlannedNetwork], name: str, data: SelftestData, embed: bool
+) -> dict[str, Content]:
     """Return the content of every file."""
-    name, weights = network.name, network.code.weights_file
-    texts = {**network.code.files, f"{name}_web.c": _glue(network)}
-    module = build_module(texts, find_wasm_compiler())
-    marked = b"".join([module[:_HEADER], custom_section(MARK, b""), module[_HEADER:]])
-    size = sum(len(piece) for piece in weights.pieces())
-    values = {**_values(network, data), "MODULE_TEXT": bytes_text(len(marked)),
-              "WEIGHTS_TEXT": bytes_text(size), "EMBEDDED": "yes" * embed}  # fmt: skip
-    rows = {
-        "INPUTS": [_property(port) for port in network.inputs],
-        "OUTPUTS": [_property(port) for port in network.outputs],
+    first, several = networks[0], len(networks) > 1
+    weights = first.code.weights_file
+    modules = {
+        f"{name}_{network.code.isa}" if several else name: _module(network) for network in networks
     }
-
-    def embedded() -> Iterator[Chunk]:
-        yield marked
-        yield custom_section_head(_SECTION, size)
-        yield from weights.pieces()
-
+    size = sum(len(piece) for piece in weights.pieces())
+    values = {
+        **_values(first, name, data),
+        "MODULE_TEXT": bytes_text(max(map(len, modules.values()))),
+        "WEIGHTS_TEXT": bytes_text(size),
+        "EMBEDDED": "yes" * embed,
+        "SEVERAL": "yes" * several,
+    }
+    rows = {
+        "INPUTS": [_property(port) for port in first.inputs],
+        "OUTPUTS": [_property(port) for port in first.outputs],
+        "MODULES": [
+            {"MODULE": module, "ISA": str(network.code.isa)}
+            for module, network in zip(modules, networks, strict=True)
+        ],
+    }
+    tail = partial(_embedded, weights, size) if embed else tuple
     files: dict[str, Content] = {
-        f"{name}.wasm": embedded if embed else marked,
+        **{f"{module}.wasm": partial(_joined, code, tail) for module, code in modules.items()},
         **_kind(embed).fill(name, values, rows),
         DATA: lambda: selftest_bytes(name, [data]),
     }
     return files if embed else {**files, f"{name}.weights": weights.pieces}
+
+
+def _module(network: PlannedNetwork) -> bytes:
+    """Return the module of a network, with our mark in a section that engines pass over."""
+    texts = {**network.code.files, f"{network.name}_web.c": _glue(network)}
+    module = build_module(texts, find_wasm_compiler(network.code.isa))
+    return b"".join([module[:_HEADER], custom_section(MARK, b""), module[_HEADER:]])
+
+
+def _joined(code: bytes, tail: Callable[[], Iterable[Chunk]]) -> Iterator[Chunk]:
+    yield code
+    yield from tail()
+
+
+def _embedded(weights: WeightsFile, size: int) -> Iterator[Chunk]:
+    """Yield the section of weights."""
+    yield custom_section_head(_SECTION, size)
+    yield from weights.pieces()
 
 
 def _glue(network: PlannedNetwork) -> str:
@@ -128,9 +163,9 @@ def _glue(network: PlannedNetwork) -> str:
     return fill_template("web.c", values, {"PORTS": ports})
 
 
-def _values(network: PlannedNetwork, data: SelftestData) -> dict[str, str]:
+def _values(network: PlannedNetwork, name: str, data: SelftestData) -> dict[str, str]:
     """Return the values of the templates."""
-    name, whole = network.name, only_size(network)
+    whole = only_size(network)
     single = len(network.inputs) == 1
     arrays = [ARRAYS[port.dtype] for port in network.inputs]
     named = [json.dumps(remark(port.name)) for port in network.inputs]

@@ -18,6 +18,7 @@ from polysci.errors import NoCompilerError
 from polysci.export.web_build import find_wasm_compiler
 from polysci.export.web_project import ARRAYS
 from polysci.network.compiled import compile_network
+from polysci.target.isas import ISAS
 from tests.support import chromium, wasm
 from tests.support.command import done, polysci
 from tests.support.compiling import HOSTILE, saved, tiny
@@ -106,7 +107,7 @@ def test_damaged_files_are_told(project: Path, tmp_path: Path) -> None:
     for name, change, reason in (
         ("net.weights", lambda data: data[:-4], "net.weights: the weights are cut short"),
         ("net.weights", lambda data: b"x" + data[1:], "not the weights of this network"),
-        ("net.wasm", lambda data: b"x" + data[1:], "net.wasm does not compile here"),
+        ("net.wasm", lambda data: b"x" + data[1:], "net: its module does not compile here"),
     ):
         shutil.copytree(project, tmp_path / "net", dirs_exist_ok=True)
         path = tmp_path / "net" / name
@@ -255,12 +256,12 @@ def test_missing_tools_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert told.returncode != 0 and "POLYSCI_WASM_CC='no-such': no such program" in told.stderr
     monkeypatch.setenv("POLYSCI_WASM_CC", shutil.which("false") or "false")
     with pytest.raises(NoCompilerError, match=r"apt install clang lld wasi-libc .*ziglang"):
-        find_wasm_compiler()
+        find_wasm_compiler(ISAS["wasm128"])
     monkeypatch.setenv("POLYSCI_WASM_CC", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("polysci.export.web_build.find_spec", lambda name: None)
     with pytest.raises(NoCompilerError, match="no clang, no ziglang"):
-        find_wasm_compiler()
+        find_wasm_compiler(ISAS["wasm128"])
 
 
 @pytest.mark.exhaustive
@@ -271,6 +272,27 @@ def test_ziglang_compiles_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     out = written(tiny(), tmp_path)
     monkeypatch.setattr(wasm, "RUNNER", node_path)
     passes(out)
+
+
+@pytest.mark.exhaustive
+def test_the_best_module_that_runs_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wasm.compiler_of("wasmrelaxed")
+    path, out = saved(tiny(), tmp_path / "net.onnx"), tmp_path / "net"
+    words = ("--isas", "wasm128,wasmrelaxed", "--level", "estimate", "-o", out)
+    done("compile", path, *words)
+    modules = {name: out / f"net_{name}.wasm" for name in ("wasm128", "wasmrelaxed")}
+    passes(out)
+    modules["wasm128"].rename(tmp_path / "kept")
+    passes(out)
+    (tmp_path / "kept").rename(modules["wasm128"])
+    modules["wasmrelaxed"].unlink()
+    if wasm.relaxed():
+        monkeypatch.setattr(wasm, "relaxed", tuple)
+        passes(out)
+    told = polysci("compile", path, "--isas", "wasm128,portable", *words[2:])
+    assert told.returncode == 2 and "portable: no instruction set of WebAssembly" in told.stderr
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def driver(folder: Path, group: Group, fault: tuple[str, str] = ("", "")) -> Pat
     """The program that checks the kernels of a group."""
     source = folder / f"{group}.c"
     source.write_text(f"{kernelunit.text(group, fault=fault)}\n{MAIN.read_text()}")
-    return wasm.build(source.with_suffix(".wasm"), [source], *FLAGS)
+    return wasm.build(source.with_suffix(".wasm"), [source], *FLAGS, isa=group.unit.isa)
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +101,9 @@ LAYERS = (
 PRECISIONS = ["f32", "f16:f16:f32", "bf16", "bf16:bf16:f32", "u8:s8:u8", "s8:s8:s8", "s8:s8:s32"]
 
 
-def planned(dtype: str) -> list[ExportedLayer]:
+def planned(dtype: str, isa: str) -> list[ExportedLayer]:
     """The layers by turns under the model's choice and under one that it would not make."""
-    target = replace(detect(), isa=ISAS["wasm128"], features=ISAS["wasm128"].features)
+    target = replace(detect(), isa=ISAS[isa], features=ISAS[isa].features)
     found = []
     for position, (words, layout) in enumerate(LAYERS[: len(LAYERS) if dtype == "f32" else 5]):
         problem = parse_problem(words, layout).with_(dtype=dtype)
@@ -116,11 +116,11 @@ def planned(dtype: str) -> list[ExportedLayer]:
     return found
 
 
-def run_layers(layers: Sequence[ExportedLayer], folder: Path) -> None:
+def run_layers(layers: Sequence[ExportedLayer], folder: Path, isa: str = "wasm128") -> None:
     """Compare every byte of their results."""
     flags = ("-O1", "-ffp-contract=off")
     program = wholelayers.program(
-        layers, folder, lambda out, sources: wasm.build(out, sources, *flags)
+        layers, folder, lambda out, sources: wasm.build(out, sources, *flags, isa=isa)
     )
     done = wasm.run(*program)
     said = (done.returncode, done.stdout)
@@ -131,7 +131,12 @@ def run_layers(layers: Sequence[ExportedLayer], folder: Path) -> None:
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_whole_layers_are_exact(tmp_path: Path, dtype: str) -> None:
     """Bare, and with bias, residual and clamp; zero points and scales where there are any."""
-    run_layers(planned(dtype), tmp_path)
+    run_layers(planned(dtype, "wasm128"), tmp_path)
+
+
+@pytest.mark.exhaustive
+def test_whole_layers_by_one_operation_are_exact(tmp_path: Path) -> None:
+    run_layers(planned("f32", "wasmrelaxed"), tmp_path, "wasmrelaxed")
 
 
 @pytest.mark.exhaustive

@@ -34,8 +34,8 @@ export interface Network {
 }
 
 /**
- * Load the network: `wasm` is the URL of @NAME@.wasm, its bytes or its module, by default the file beside
- * @NAME@.js@!EMBEDDED@; `weights` the URL or the bytes of @NAME@.weights, by default beside the module@/EMBEDDED@.
+ * Load the network: `wasm` is the URL of a module, its bytes or what was compiled of them, by default the best file
+ * beside @NAME@.js that runs here@!EMBEDDED@; `weights` the URL or the bytes of @NAME@.weights, by default beside the module@/EMBEDDED@.
  */
 export function load(
   wasm?: string | URL | ArrayBuffer | ArrayBufferView | WebAssembly.Module,

@@ -43,16 +43,33 @@ async function compile(source) {
   try {
     return await WebAssembly.compile(source);
   } catch (error) {
-    throw new Error(`@NAME@.wasm does not compile here; it needs SIMD of WebAssembly: ${error.message}`, { cause: error });
+    throw new Error(`@NAME@: its module does not compile here; it needs SIMD of WebAssembly: ${error.message}`, { cause: error });
   }
 }
 
 const isPlace = (source) => typeof source === "string" || source instanceof URL;
 
-/* Load the network: `wasm` is the URL of @NAME@.wasm, its bytes or its module, by default the file
- * beside this one@!EMBEDDED@; `weights` the URL or the bytes of @NAME@.weights, by default beside the module@/EMBEDDED@. */
+/* The modules, the best first, and by which operation of its own an engine is known that runs one. */
+const MODULES = [
+@*MODULES@
+  { isa: "@ISA@", url: () => new URL("@MODULE@.wasm", import.meta.url) },
+@/MODULES@
+];
+@?SEVERAL@
+const PROBES = { // () -> v128: i8x16.relaxed_swizzle
+  wasmrelaxed: [
+    0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15,
+    253, 128, 2, 11,
+  ],
+};
+const runs = ({ isa }) => !(isa in PROBES) || WebAssembly.validate(new Uint8Array(PROBES[isa]));
+@/SEVERAL@
+const beside = () => @?SEVERAL@(MODULES.find(runs) ?? MODULES[MODULES.length - 1])@/SEVERAL@@!SEVERAL@MODULES[0]@/SEVERAL@.url();
+
+/* Load the network: `wasm` is the URL of a module, its bytes or what was compiled of them, by default the
+ * best file beside this one that runs here@!EMBEDDED@; `weights` the URL or the bytes of @NAME@.weights, by default beside the module@/EMBEDDED@. */
 export async function load(wasm@!EMBEDDED@, weights@/EMBEDDED@) {
-  const place = wasm === undefined ? new URL("@NAME@.wasm", import.meta.url) : isPlace(wasm) ? await resolve(wasm) : null;
+  const place = wasm === undefined ? beside() : isPlace(wasm) ? await resolve(wasm) : null;
   const module = await compile(place ? await fetchBytes(place) : wasm);
 @?EMBEDDED@
   const bytes = new Uint8Array(WebAssembly.Module.customSections(module, "weights")[0]);
