@@ -124,7 +124,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "polysci optimize resnet50 --scheduler tcp://192.0.2.1:8786",
         ),
         "compile": (
-            "polysci compile model.onnx",
             "polysci compile model.onnx -o model --dim batch=1 --value rate=16000",
             "polysci compile model.onnx --compare onnxruntime,openvino",
             "polysci compile model.onnx --isa wasm128 -o web",
