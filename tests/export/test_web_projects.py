@@ -18,6 +18,7 @@ from polysci.errors import NoCompilerError
 from polysci.export.web_build import find_wasm_compiler
 from polysci.export.web_project import ARRAYS
 from polysci.network.compiled import compile_network
+from polysci.network.debug import BOUNDS
 from polysci.target.isas import ISAS
 from tests.support import chromium, wasm
 from tests.support.command import done, polysci
@@ -208,6 +209,14 @@ def test_kinds_of_networks_agree_with_c(tmp_path: Path, name: str, embed: bool) 
         bound = 1e-5 * max(1, float(np.abs(expected).max()))
         np.testing.assert_allclose(got, expected, atol=bound, rtol=0)
     assert [port["shape"] for port in said["inputs"]] == [[*port.shape] for port in network.inputs]
+
+
+@pytest.mark.exhaustive
+def test_roundings_to_8_bits_widen_the_tolerance(tmp_path: Path) -> None:
+    """Nothing runs when the self-test is made, and they may go the other way."""
+    text = (written(quantised(), tmp_path) / "selftest.mjs").read_text()
+    assert float(text.partition("TOLERANCE = ")[2].partition(",")[0]) > BOUNDS["f32"]
+    assert "with 4 times what roundings to 8 bits move" in text
 
 
 @pytest.mark.exhaustive
