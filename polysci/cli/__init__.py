@@ -108,9 +108,11 @@ examples:
   polysci export resnet50 -o resnet50            one .c and one .h
   polysci compile model.onnx --compare openvino  a network and OpenVINO
   polysci compile model.onnx -o model            the network as a C project
+  polysci compile model.onnx --isa wasm128 -o web   the same for browsers
   polysci doctor                                 check the installation
 
-environment: CC, POLYSCI_CACHE_DIR, POLYSCI_ISA, POLYSCI_NUM_THREADS
+environment: CC, POLYSCI_CACHE_DIR, POLYSCI_ISA, POLYSCI_NUM_THREADS,
+             POLYSCI_WASM_CC
 """
 
 # The examples that close the help of every command; a test parses each.
@@ -122,9 +124,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "polysci optimize resnet50 --scheduler tcp://192.0.2.1:8786",
         ),
         "compile": (
-            "polysci compile model.onnx",
             "polysci compile model.onnx -o model --dim batch=1 --value rate=16000",
             "polysci compile model.onnx --compare onnxruntime,openvino",
+            "polysci compile model.onnx --isa wasm128 -o web",
         ),
         "quantize": (
             "polysci quantize model.onnx --data samples.npz -o int8.onnx",

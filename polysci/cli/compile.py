@@ -176,7 +176,10 @@ def _model_options(command: argparse.ArgumentParser) -> None:
 def _output_options(command: argparse.ArgumentParser) -> None:
     """Options for the output."""
     what = command.add_mutually_exclusive_group()
-    what.add_argument("-o", dest="out", metavar="DIR", help="write a C project to DIR")
+    what.add_argument(
+        "-o", dest="out", metavar="DIR", help="write a C project to DIR; with --isa wasm128 "
+        "a module of WebAssembly, with what runs it in browsers and in Node",
+    )  # fmt: skip
     what.add_argument(
         "--debug-layers", action="store_true",
         help="compare every tensor with a float64 reference and name the first that is wrong",

@@ -30,7 +30,7 @@ def output_options(command: argparse.ArgumentParser) -> None:
         "--python", action="store_true", help="with -o: write a Python package instead of C"
     )
     command.add_argument(
-        "--embed", action="store_true", help="with -o: put the weights into the C library"
+        "--embed", action="store_true", help="with -o: put the weights into the library"
     )
     command.add_argument(
         "--isas", type=name_list, metavar="NAME,NAME",
@@ -78,8 +78,16 @@ def check_output(arguments: argparse.Namespace) -> None:
 def check_folder(arguments: argparse.Namespace, name: str) -> None:
     """Raise what is wrong with the folder of -o."""
     from polysci.export.network_project import check_freestanding, check_package, check_project
+    from polysci.export.web_project import check_web, is_web
 
     out = Path(arguments.out)
+    isas = shared.written_isas(arguments)
+    if any(map(is_web, isas)):
+        check_web(
+            out, name, isas, shared.threads_of(arguments), embed=arguments.embed,
+            packed=arguments.packed_weights, force=arguments.force,
+        )  # fmt: skip
+        return
     if arguments.freestanding:
         threads, pool = shared.threads_of(arguments), arguments.pool
         check_freestanding(out, name, threads, pool, force=arguments.force)

@@ -137,6 +137,7 @@ def write_for(targets: Sequence[SearchTarget], arguments: argparse.Namespace, gr
     """Plan for each target, then write a project."""
     from polysci.export.isa_choice import IsaChoice
     from polysci.export.network_project import write_project
+    from polysci.export.web_project import is_web, write_web
     from polysci.network.compiled import plan_network, use_pool
     from polysci.network.prepare import prepare_with
 
@@ -156,10 +157,14 @@ def write_for(targets: Sequence[SearchTarget], arguments: argparse.Namespace, gr
         )
         for target in targets
     ]  # fmt: skip
-    paths = write_project(
-        IsaChoice(name, tuple(plans)) if several else plans[0], Path(arguments.out),
-        embed=arguments.embed, packed=arguments.packed_weights, force=arguments.force,
-    )  # fmt: skip
+    out, embed, force = Path(arguments.out), arguments.embed, arguments.force
+    if is_web(targets[0].target.isa):
+        paths = write_web(plans, out, name, embed=embed, force=force)
+    else:
+        paths = write_project(
+            IsaChoice(name, tuple(plans)) if several else plans[0], out,
+            embed=embed, packed=arguments.packed_weights, force=force,
+        )  # fmt: skip
     print("\n".join(map(str, paths)))
     return 0
 

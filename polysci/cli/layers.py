@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from polysci.export.candidates import SearchTarget
     from polysci.ops.problem import Problem
     from polysci.space.schedule import Schedule
+    from polysci.target.isa import Isa
     from polysci.target.machine import Machine
     from polysci.target.machine_file import MachineFile
     from polysci.target.target import Target
@@ -291,6 +292,15 @@ def foreign_target(arguments: argparse.Namespace) -> SearchTarget | None:
     (isa,) = check_isas([arguments.isa], source="--isa")
     (search_target,) = search_targets([isa], getattr(arguments, "level", "estimate"), target=here)
     return search_target
+
+
+def written_isas(arguments: argparse.Namespace) -> list[Isa]:
+    """Return the instruction sets that options name for code to write; none where none is named."""
+    from polysci.export.candidates import check_isas
+
+    if arguments.isas:
+        return check_isas(arguments.isas, arguments.isa, source="--isas")
+    return [target_of(arguments).isa] if arguments.isa or arguments.machine else []
 
 
 def search_targets_of(arguments: argparse.Namespace, level: str) -> list[SearchTarget]:

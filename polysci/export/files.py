@@ -55,10 +55,10 @@ class ExportKind:
         paths = [path.format(name) for path in (*self.templates, *self.others)]
         _refuse(out, [*paths, *more], self._leftovers(name), force=force)
 
-    def fill(self, name: str, values: Mapping[str, str]) -> dict[str, str]:
+    def fill(self, name: str, values: Mapping[str, str], rows: Rows = NO_ROWS) -> dict[str, str]:
         """Return the texts of the files that have templates."""
         return {
-            path.format(name): _fill_program(template, values)
+            path.format(name): _fill_program(template, values, rows)
             for path, template in self.templates.items()
         }
 
@@ -109,6 +109,15 @@ FREESTANDING = ExportKind(
     {**_C, "{0}.h": "free.h", "{0}.c": "free.c", "selftest.c": "free_selftest.c"},
     ("{0}_*.c", "{0}.weights", "selftest.data"), ("lib{0}.a", "{0}.o", "{0}_*.o", "selftest"),
 )  # fmt: skip
+WEB_EMBEDDED = ExportKind(
+    {
+        "{0}.js": "web.js", "{0}.d.ts": "web.d.ts", "index.html": "web.html",
+        "selftest.mjs": "web_selftest.mjs", "package.json": "web_package.json",
+        "README.md": "web_readme.md",
+    },
+    ("{0}.wasm", "{0}_*.wasm", "selftest.data"),
+)  # fmt: skip
+WEB = ExportKind(WEB_EMBEDDED.templates, (*WEB_EMBEDDED.others, "{0}.weights"))
 
 
 def title(out: Path, name: str | None) -> str:
@@ -121,9 +130,9 @@ def fill_template(template: str, values: Mapping[str, str], rows: Rows = NO_ROWS
     return templates.fill(Path(__file__).with_name("templates") / template, values, rows)
 
 
-def _fill_program(template: str, values: Mapping[str, str]) -> str:
+def _fill_program(template: str, values: Mapping[str, str], rows: Rows) -> str:
     """Return the text of a template; in a program with what it uses of ``support.c``."""
-    text = fill_template(template, {"SUPPORT": _SUPPORT, **values})
+    text = fill_template(template, {"SUPPORT": _SUPPORT, **values}, rows)
     if _SUPPORT not in text:
         return text
     support = trim([fill_template("support.c", values)], _STRING.sub('""', text))

@@ -46,12 +46,14 @@ class SelftestData:
     @property
     def derived(self) -> str:
         """Return where the tolerance comes from."""
+        moved = f" and what roundings to 8 bits move ({self.spread:.2g})" if self.spread else ""
         if not self.ran:
-            return "nothing ran when it was made, and this is the bound of a network that is right"
+            bound = "the bound of a network that is right"
+            more = f", with {SLACK} times what roundings to 8 bits move ({self.spread:.2g})"
+            return f"nothing ran when it was made, and this is {bound}{more if self.spread else ''}"
         if not self.error and not self.spread:
             return "rounding decides about these results: they are the ones of its making"
         power = f"2^{round(log2(self.least))}"
-        moved = f" and what roundings to 8 bits move ({self.spread:.2g})" if self.spread else ""
         seen = f"the error seen when it was made ({self.error:.2g}){moved}"
         return f"{SLACK} times {seen}, and {power}"
 
@@ -68,12 +70,13 @@ def make_selftest_data(network: PlannedNetwork, seed: int = 0) -> SelftestData:
     inputs, graph = inputs_of(network.inputs, seed), network.prepared.graph
     arrays = order_inputs(network.inputs, inputs)
     expected = _compute_expected(network, graph, inputs)
-    if not isinstance(network, Network):
-        return SelftestData(tuple(arrays), tuple(expected), 0.0, bound_of(network), ran=False)
     ports = network.outputs
-
     names = [port.name for port in ports]
     spread = max(spreads(graph, {**graph.state, **inputs}, names).values(), default=0.0)
+    if not isinstance(network, Network):
+        tolerance = bound_of(network) + SLACK * spread
+        known = tuple(arrays), tuple(expected)
+        return SelftestData(*known, 0.0, tolerance, ran=False, spread=spread)
 
     def moved() -> float:
         shaken = _compute_expected(

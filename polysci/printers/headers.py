@@ -18,7 +18,11 @@ from polysci.target.microkernels import HeaderSet, header
 
 # The header of intrinsics by the machine that a compiler compiles for; no other machine has one.
 INTRINSICS: Mapping[str, str] = MappingProxyType(
-    {"x86_64": "#include <immintrin.h>\n", "aarch64": "#include <arm_neon.h>\n"}
+    {
+        "x86_64": "#include <immintrin.h>\n",
+        "aarch64": "#include <arm_neon.h>\n",
+        "wasm32": "#include <wasm_simd128.h>\n",
+    }
 )
 # Before such a header that comes first: it includes headers of the C library, in which texts that
 # follow look for what this asks them for.

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+# The kinds of machines by the feature that each of their instruction sets needs; others: x86-64.
+_MACHINES = {"asimd": "aarch64", "simd128": "wasm32"}
+
 
 @dataclass(frozen=True, slots=True)
 class Permission:
@@ -85,9 +88,9 @@ class Isa:
     @property
     def machine(self) -> str:
         """The only kind of machine that has it, as ``uname -m`` says; empty for any."""
-        if self.language != "c":
+        if self.language != "c" or not self.features:
             return ""
-        return "aarch64" if "asimd" in self.features else "x86_64" if self.features else ""
+        return next((name for own, name in _MACHINES.items() if own in self.features), "x86_64")
 
     @property
     def chain(self) -> tuple[str, ...]:

@@ -56,6 +56,10 @@ AMX_REGISTERS = TileRegisters(
 def _rows() -> Iterator[Isa]:
     """Our rows; of the instruction sets of a machine the best comes last."""
     yield Isa("portable", (), 4, 16)
+    wasm = Isa("wasm128", ("simd128",), 4, 16, own_options=(), own_flags=("-msimd128",))
+    yield wasm
+    flags = ("-mrelaxed-simd",)
+    yield Isa("wasmrelaxed", ("relaxed_simd",), 4, 16, wasm, own_options=(), own_flags=flags)
     neon = Isa("neon", ("asimd",), 4, 32, own_options=())  # every aarch64 has it
     neondot = Isa("neondot", ("asimddp",), 4, 32, neon, own_options=("dotprod",))
     yield from (neon, neondot, Isa("neonbf16", ("bf16",), 4, 32, neondot))

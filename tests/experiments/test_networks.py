@@ -54,3 +54,12 @@ def test_random_weights_instead_of_one_value(models: Mapping[str, Any]) -> None:
 def test_a_network_that_is_none() -> None:
     ran = run_script(FOLDER / "networks.py", "lenet")
     assert ran.returncode == 2 and "network 'lenet': expected one of bvlc_alexnet" in ran.stderr
+
+
+def test_what_times_webassembly_names_what_lacks(tmp_path: Path) -> None:
+    for words, reason in (
+        (["no_such"], "no_such: no network of this script"),
+        (["yolo"], "has no node_modules/onnxruntime-web"),
+    ):
+        told = run_script(FOLDER / "web.py", *words, "--npm", tmp_path, "--output", tmp_path)
+        assert told.returncode == 2 and reason in told.stderr, told.stderr

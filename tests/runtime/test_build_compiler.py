@@ -215,7 +215,7 @@ def test_openmp_is_lacking_only_if_all_else_works(fake):
 
 
 def _real():
-    return compiler._identified(shutil.which("cc"), ())
+    return compiler.identified(shutil.which("cc"), ())
 
 
 INTRINSICS = "#include <immintrin.h>\n" + TEXT

@@ -85,8 +85,26 @@ class Browser:
         script = _SCRIPT.read_text(encoding="utf-8")
         answer = self.ask("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
+        return self.console() + answer["result"]["value"]
+
+    def console(self) -> list[str]:
+        """What a page has said there, and its errors."""
         messages = [told["params"] for told in self.events if told["method"] in _MESSAGES]
-        return [f"console: {json.dumps(told)}" for told in messages] + answer["result"]["value"]
+        return [f"console: {json.dumps(told)}" for told in messages]
+
+    def text_after(self, url: str, selector: str, first: str) -> str:
+        """The text of an element of a page once it is another than ``first``."""
+        self.events.clear()
+        self.ask("Page.navigate", url=url)
+        self.wait_for("Page.loadEventFired")
+        script = f"document.querySelector({json.dumps(selector)}).textContent"
+        deadline = time.monotonic() + _SECONDS
+        while time.monotonic() < deadline:
+            answer = self.ask("Runtime.evaluate", expression=script, returnByValue=True)
+            if (text := answer["result"]["value"]) != first:
+                return str(text)
+            time.sleep(0.05)
+        raise AssertionError(f"{selector} still says {first!r}: {self.console()}")
 
 
 @contextlib.contextmanager

@@ -139,7 +139,7 @@ def find_compiler() -> Compiler:
             raise NoCompilerError(
                 f"no C compiler ({', '.join(CANDIDATES)}) in PATH: {HOW_TO_INSTALL}"
             )
-        return _identified(command, ())
+        return identified(command, ())
     try:
         name, *options = shlex.split(chosen)
     except ValueError as error:
@@ -149,7 +149,7 @@ def find_compiler() -> Compiler:
         raise NoCompilerError(
             f"environment variable CC={chosen!r}: no such program; {HOW_TO_INSTALL}, or unset CC"
         )
-    return _identified(path, tuple(options))
+    return identified(path, tuple(options))
 
 
 def compile_shared(
@@ -174,7 +174,7 @@ def compile_shared(
     source.write_text(text, encoding="utf-8")
     first = ("-include", str(header)) if header else ()
     options = (*flags, *flags_in(text), *first, "-shared", "-o", str(out), str(source), "-lm")
-    _run(compiler, options, out, timeout, text)
+    run_compiler(compiler, options, out, timeout, text)
     _check(compiler, out, symbols)
 
 
@@ -203,13 +203,13 @@ def compile_together(
         result = source.with_suffix(".o")
         first = ("-include", str(header)) if header else ()
         options = (*flags, *flags_in(text), *first, "-c", "-o", str(result), str(source))
-        _run(compiler, options, out, timeout, text)
+        run_compiler(compiler, options, out, timeout, text)
         return str(result)
 
     calls = [partial(compile_one, *unit) for unit in zip(sources, texts, headers, strict=True)]
     objects = together(calls, jobs)
     options = (*flags, "-shared", "-o", str(out), *objects, "-lm")
-    _run(compiler, options, out, timeout, *texts)
+    run_compiler(compiler, options, out, timeout, *texts)
     for path in objects:
         Path(path).unlink()
     _check(compiler, out, symbols)
@@ -224,14 +224,15 @@ def assembly(
     """
     source, out = folder / "source.c", folder / "source.s"
     source.write_text(text, encoding="utf-8")
-    _run(compiler, (*flags, *flags_in(text), "-S", "-o", str(out), str(source)), out, timeout, text)
+    options = (*flags, *flags_in(text), "-S", "-o", str(out), str(source))
+    run_compiler(compiler, options, out, timeout, text)
     return out.read_text(encoding="utf-8", errors="replace")
 
 
-def _run(
+def run_compiler(
     compiler: Compiler, options: Sequence[str], out: Path, timeout: float, *texts: str
 ) -> None:
-    """Call the compiler for these texts; raises BuildError where it fails."""
+    """Call the compiler for these texts, scratch files beside ``out``. BuildError: it fails."""
     env = {"TMPDIR": str(out.parent), "LC_ALL": "C"}
     folder = str(out.parent)  # new every time, as the names in it are
     steady = [word for word in options if not word.startswith(folder)]
@@ -272,7 +273,8 @@ def _compiles(compiler: Compiler, text: str, flags: tuple[str, ...], out: Path) 
     return True
 
 
-def _identified(path: str, options: tuple[str, ...]) -> Compiler:
+def identified(path: str, options: tuple[str, ...]) -> Compiler:
+    """Return the compiler at a path, called with options. NoCompilerError: it does not run."""
     stat = Path(path).stat()
     identity = _identity(path, options, stat.st_mtime_ns, stat.st_size)
     return Compiler(Path(path), options, identity)
