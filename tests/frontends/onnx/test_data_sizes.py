@@ -87,6 +87,11 @@ def test_a_condition_that_is_data(words: str) -> None:
             network({**feeds, "limit": np.array(99, np.float32), "n": np.array(5)})
 
 
+def test_bounds_are_whole_numbers_of_any_type() -> None:
+    network = compile_network(loop(False, "n yes"), "estimate", most={"rows": np.int64(2)})
+    agree(network, loop(False, "n yes"), {"s0": reals(2), "n": 2})
+
+
 def test_a_loop_that_stacks_nothing_may_be_bounded() -> None:
     made = looped([*GROWS[:1], node("Identity", "on", "on2")], {"s": (F, [2])}, [],
                   {"s0": (F, [2]), "n": (L, [])}, "n yes s0", "last",
