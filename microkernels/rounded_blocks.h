@@ -1,6 +1,6 @@
 /* Products by B in blocks of A that is rounded to PS_X_BYTES bytes a number, by blocks along k as well:
  *
- *   A[i][k] becomes number[i][k] * step[i][block],  number = the bytes, the first one the highest
+ *   A[i][k] becomes number[i][k] * step[i][block],  number = first byte + second / 256 + third / 65536
  *
  * A kernel rounds the rows of its tile, or reads a packed copy in which they are rounded: there a
  * block begins with its bytes, the first ones of all numbers first, behind which lie its step and the
@@ -26,17 +26,17 @@ PS_INLINE ps_int ps_add_bytes(ps_int w, ps_int x, ps_int sum)
     return ps_int_add(ps_dot_bytes(low, x, sum), ps_int_shift(part, 4));
 }
 
-/* Sums of products by each byte of a row, less the zeros, as one number of its steps. */
+/* Sums of products by each byte of a row, less the zeros, as one number of steps of the first byte. */
 PS_INLINE ps_vec ps_join_bytes(const ps_int *sums, int64_t apart, const int32_t *totals,
                                const float *zeros)
 {
     ps_vec joined = ps_zero();
     PS_UNROLL
-    for (int d = 0; d < PS_X_BYTES; ++d) {
+    for (int d = PS_X_BYTES - 1; d >= 0; --d) {
         ps_vec sum = ps_to_real(sums[d * apart]);
         if (PS_W_ZEROS) /* rounded once: both parts are exact */
             sum = ps_fma(ps_load(zeros), ps_splat(-(float)totals[d]), sum);
-        joined = d ? ps_fma(joined, ps_splat(256.0f), sum) : sum;
+        joined = d < PS_X_BYTES - 1 ? ps_fma(joined, ps_splat(0x1p-8f), sum) : sum;
     }
     return joined;
 }

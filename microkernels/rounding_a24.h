@@ -1,8 +1,9 @@
 /* Each number of A becomes three bytes, which lie `numbers` apart: (first * 256 + second) * 256 + third
- * steps. The step of a block is a power of two, so that whole numbers stay exact. The largest number
- * has W = 127 * (2^16 + 2^8 + 1) steps, or up to a half less: the error is max |A| / W or less. */
+ * units. The unit of a block is a power of two, so that whole numbers stay exact. The largest number
+ * has W = 127 * (2^16 + 2^8 + 1) units, or up to a half less: the error is max |A| / W or less. */
 enum { PS_X_BYTES = 3 };
-/* Round a block of a row; return its step, and the sums of its first, second and third bytes. */
+/* Round a block of a row; return the step of its first bytes, 65536 units, which is no denormal number
+ * beside scales of weights, and the sums of its first, second and third bytes. */
 PS_INLINE float ps_round_block(int8_t *restrict to, const float *restrict from, int64_t numbers,
                                int32_t *restrict totals)
 {
@@ -14,7 +15,7 @@ PS_INLINE float ps_round_block(int8_t *restrict to, const float *restrict from, 
     const int32_t exponent = (bits + 0x10101) >> 23; /* one more where bytes reach no further */
     const int32_t tiny = bits < 0x0d800000, nan = bits >= 0x7f800000; /* below 2^-100, and no number */
     const int32_t up = tiny ? 0 : (276 - exponent) << 23;
-    const int32_t down = nan ? 0x7fc00000 : tiny ? 0 : (exponent - 22) << 23;
+    const int32_t down = nan ? 0x7fc00000 : tiny ? 0 : (exponent - 6) << 23;
     float inverse, step;
     __builtin_memcpy(&inverse, &up, sizeof inverse);
     __builtin_memcpy(&step, &down, sizeof step);

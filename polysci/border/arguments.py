@@ -74,6 +74,11 @@ def check_whole(name: str, value: Any, least: int = 1, below: int = 1 << 60) -> 
     _check_number(name, value, (Integral, "a whole number"), (least, below), limits)
 
 
+def as_int(value: Any) -> Any:
+    """Return a whole number of another type, as NumPy's, as an int, and anything else as it is."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
 def _check_number(
     name: str, value: Any, kind: tuple[Any, str], limits: tuple[float, float], text: str
 ) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Final
 
-from polysci.border.arguments import check_callable, check_texts, check_type, check_whole
+from polysci.border.arguments import as_int, check_callable, check_texts, check_type, check_whole
 from polysci.errors import SpecError
 from polysci.graph.passes.rounded_weights import check_weights
 from polysci.graph.state import KeptState
@@ -152,6 +152,10 @@ class CompileOptions:
                                 "takes several")  # fmt: skip
         for name, most in (self.most or {}).items():
             check_whole(f"most: {name!r:.100}", most, below=1 << 31)
+        for option in ("dims", "most"):
+            if (given := getattr(self, option)) is not None:
+                sizes = {name: as_int(size) for name, size in given.items()}
+                object.__setattr__(self, option, sizes)
         check_weights(self.weights)
         check_texts("flags", self.flags)
         check_callable("watch", self.watch)

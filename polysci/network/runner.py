@@ -282,9 +282,10 @@ class Runner:
         rows = zip(self.outputs[self._sizes].most, results[self._sizes].tolist(), strict=True)
         for (name, most), size in rows:
             if size > most:
+                hint = f": compile it for more, as with most={{{name!r}: {size}}}"
                 raise SizeError(
-                    f"{self.name}: {name}: this run needs at least {size}, and most is {most}: "
-                    f"compile it for more, as with most={{{name!r}: {size}}}"
+                    f"{self.name}: {name}: this run needs at least {size}, and most is {most}"
+                    f"{hint * (size < 1 << 31)}"
                 )
 
     def order(self, inputs: object) -> list[Array]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from numbers import Integral
+from typing import Any
 
-from polysci.border.arguments import check_type
+import numpy as np
+
+from polysci.border.arguments import check_type, check_whole
 from polysci.errors import SpecError
 from polysci.graph.graph import Graph
 from polysci.lower.layer_calls import packings_of
@@ -75,6 +79,25 @@ def plan_choices(
         if not packings and sizes.spans:
             packings = packings_of(network.code.calls.values())
     return networks
+
+
+def whole_sizes(dims: Mapping[str, Any]) -> dict[str, int | range | tuple[int, ...]]:
+    """Return the sizes of dimensions as ints. Raises TypeError or SpecError for others."""
+    check_type("dims", dims, Mapping)
+    sizes = dict[str, int | range | tuple[int, ...]]()
+    for name, own in dims.items():
+        if isinstance(own, range):
+            sizes[name] = own
+            continue
+        title, listed = f"dims: {name!r:.100}", not isinstance(own, Integral)
+        if listed and (not isinstance(own, Sequence | np.ndarray) or isinstance(own, str)):
+            raise TypeError(f"{title}: expected a size or several, got {own!r:.100}")
+        if listed and not len(own):
+            raise SpecError(f"{title}: no size is given")
+        for size in own if listed else (own,):
+            check_whole(title, size, below=1 << 31)
+        sizes[name] = tuple(map(int, own)) if listed else int(own)
+    return sizes
 
 
 def size_choices(dims: Mapping[str, int | Sequence[int]]) -> list[SizeChoice]:

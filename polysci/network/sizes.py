@@ -22,10 +22,11 @@ from polysci.network.generation import Generation
 from polysci.network.options import CompileOptions
 from polysci.network.prepare import ONE_SIZE, Model, graph_of, shares_of
 from polysci.network.runner import Runner
-from polysci.network.size_choices import Read, plan_choices, plan_sizes, size_choices
+from polysci.network.size_choices import Read, plan_choices, plan_sizes, size_choices, whole_sizes
 from polysci.network.specialized import Sizes, SpecializedSizes
 from polysci.network.state import NetworkState
 from polysci.printers.network import OPENMP, told_sizes
+from polysci.target.target import HOST
 from polysci.text import names
 from polysci.text.tables import bytes_text, columns, shorten
 from polysci.tune import LEVELS
@@ -325,7 +326,7 @@ def compile_sizes(
     networks that depend on a size of a range in a way that only code for this size can.
     """
     options = CompileOptions.of(level, threads, dtype, keywords)
-    check_type("dims", dims, Mapping)
+    dims = whole_sizes(dims)
     check_type("specialize_bytes", specialize_bytes, int)
     check_whole("specialize_bytes", specialize_bytes, least=0)
     if options.dims or options.machine:
@@ -342,6 +343,8 @@ def compile_sizes(
         most=options.most,
     )
     ranges = any(isinstance(own, range) for own in dims.values())
+    if ranges and options.device not in (None, HOST):
+        raise SpecError(f"device {options.device}: its code is of one size; list sizes in dims")
     network = compile_graphs(partial(read, any_size=ranges), dims, options, title)
     if not specialize_bytes:
         return network

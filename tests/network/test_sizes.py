@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+from typing import Any
 
 import numpy as np
 import onnx
@@ -97,6 +98,36 @@ def test_what_has_no_entry_is_told() -> None:
         compile_sizes(LAYERS, {"rows": 3}, "estimate")
     with pytest.raises(SpecError, match="compile_sizes"):
         polysci.compile_network(LAYERS, "estimate", dims={"rows": [3, 8]})
+
+
+def test_sizes_are_whole_numbers_of_any_type() -> None:
+    whole = compile_sizes(LAYERS, {"rows": np.array([3, 8])}, "estimate")
+    assert whole.sizes == ({"rows": 3}, {"rows": 8})
+    free = model([node("Relu", "x", "y")], {"x": ["T", 4]}, {"y": ["T", 4]}, {})
+    one = polysci.compile_network(free, "estimate", dims={"T": np.int64(3)})
+    assert one(reals(3, 4)).shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ([3, "8"], "expected a whole number, got '8'"),
+        ([True, 8], "expected a whole number, got True"),
+        ("38", "expected a size or several, got '38'"),
+        (None, "expected a size or several, got None"),
+        ([], "no size is given"),
+        ([0, 8], "=0: expected a whole number of at least 1, below 2"),
+    ],
+)
+def test_sizes_that_are_none(sizes: Any, said: str) -> None:
+    with pytest.raises((SpecError, TypeError), match=f"^dims: 'rows'(: )?{said}"):
+        compile_sizes(LAYERS, {"rows": sizes}, "estimate")
+
+
+def test_devices_have_no_ranges() -> None:
+    said = "^device opencl:0: its code is of one size; list sizes in dims$"
+    with pytest.raises(SpecError, match=said):
+        compile_sizes(LAYERS, {"rows": range(3, 9)}, "estimate", device="opencl:0")
 
 
 @pytest.mark.exhaustive

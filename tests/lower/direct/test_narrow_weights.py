@@ -173,6 +173,15 @@ def test_tiny_blocks_are_zero(weights: str, compute: str) -> None:
         assert (y != 0).all() == there
 
 
+def test_small_inputs_meet_small_scales() -> None:
+    """A step of three bytes times a scale of weights is no denormal number, which would be 0."""
+    prim = primitive_of("linear:1x32x3", "s4x32", "a24")
+    scale = np.full((3, 1), 2.0**-18, np.float32)
+    w = make_blocks(BLOCK_TYPES["s4x32"].numpy, np.full((3, 32), 4), scale)
+    y = prim(np.full((1, 32), 2.0**-99, np.float32), prim.pack_weights(w))
+    assert (y == 2.0**-110).all()
+
+
 def test_three_bytes_hold_24_bits() -> None:
     """Weights that pick one number each show what inputs become: as rounded in NumPy."""
     prim = primitive_of("linear:64x32x16", "s8x32", "a24")
