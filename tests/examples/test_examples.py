@@ -107,6 +107,6 @@ def test_two_processes_learn_as_one_does() -> None:
 def test_every_example_is_listed_and_run() -> None:
     files = {path.name for path in EXAMPLES.iterdir()} - {"README.md", "__pycache__"}
     others = {"language_model.py", "write.c", "resnet50.py", "train.py", "two_processes.py"}
-    assert files == {*SCRIPTS, *others, "microcontroller"}
+    assert files == {*SCRIPTS, *others, "browser", "microcontroller"}
     text = (EXAMPLES / "README.md").read_text()
     assert all(f"`{name}" in text for name in files)

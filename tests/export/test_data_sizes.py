@@ -82,6 +82,7 @@ def test_packages(model: Path, tmp_path: Path) -> None:
     assert ran.stdout == "(3, 2)\nloop: rows: this run needs at least 5, and most is 4\n"
 
 
+@pytest.mark.usefixtures("uncapped")
 @pytest.mark.parametrize(
     ("options", "said"),
     [(["--isas", "portable,avx2"], "data decides sizes of it, and so it has code of one"),
@@ -91,6 +92,8 @@ def test_what_has_no_bounds(
     model: Path, tmp_path: Path, options: list[str], said: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
+    if "--device" in options:
+        pytest.importorskip("cuda.bindings.nvrtc", reason="CUDA: cuda-bindings is not installed")
     words = ["--level", "estimate", "--most", "rows=4", *options, "-o", str(tmp_path / "out")]
     assert main(["compile", str(model), *words]) in (1, 2)
     assert said in capsys.readouterr().err

@@ -14,6 +14,7 @@ pytest.importorskip("ziglang", reason="its compilers have the headers of other s
 FLAGS = ("-std=c11", "-O1", "-fopenmp-simd", "-ffp-contract=off", *WARNINGS)
 
 
+@pytest.mark.usefixtures("uncapped")
 @pytest.mark.parametrize(
     ("system", "isa", "options"),
     [
@@ -36,6 +37,7 @@ def test_a_network_compiles(
         assert (built.returncode, built.stdout) == (0, ""), path.name
 
 
+@pytest.mark.usefixtures("uncapped")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="what is built runs on x86")
 @pytest.mark.parametrize("isa", ["avx2", "avx512bf16"])
 def test_a_static_program_finds_what_the_cpu_has(isa: str, tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """Networks as WebAssembly, in Node and in a browser: results, errors, files, tools that lack."""
 
-import functools
-import http.server
 import json
+import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,9 @@ from tests.support.command import done, polysci
 from tests.support.compiling import HOSTILE, saved, tiny
 from tests.support.kernelunit import ROOT
 from tests.support.onnxmodels import model, node, reals
+from tests.support.serving import served
 
+pytestmark = pytest.mark.skipif("POLYSCI_ISA" in os.environ, reason="code above a cap is refused")
 WEB = ("--isa", "wasm128", "--level", "estimate")
 RUN = ROOT / "tests/data/web_run.mjs"
 
@@ -307,16 +307,8 @@ def test_the_best_module_that_runs_is_taken(
 @pytest.fixture
 def address(project: Path) -> Iterator[str]:
     """Where a server offers the project."""
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    handler = functools.partial(Quiet, directory=str(project))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with served(project) as where:
+        yield where
 
 
 @pytest.mark.exhaustive

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from polysci.graph.passes.table import simplify
@@ -52,7 +51,7 @@ HEADS = [
         ),
         (
             HEADS, {"x": [2, 3, 7, 4], "k": [2, 3, 4, 7], "v": [2, 3, 7, 4]},
-            {"mask": np.zeros((7, 7), np.float32)},
+            {"mask": reals(7, 7)},
             {"s": 42, "m": 42, "y": 42},
         ),
     ],
