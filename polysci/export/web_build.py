@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import sys
 import tempfile
@@ -16,7 +15,13 @@ from typing import Final
 from polysci.errors import BuildError, NoCompilerError
 from polysci.export.build_texts import IEEE
 from polysci.printers.headers import flags_in, headers
-from polysci.runtime.build.compiler import TIMEOUT_S, Compiler, identified, run_compiler
+from polysci.runtime.build.compiler import (
+    TIMEOUT_S,
+    Compiler,
+    identified,
+    run_compiler,
+    split_command,
+)
 from polysci.runtime.build.process import together
 from polysci.target.host import available_cores
 from polysci.target.isa import Isa
@@ -47,7 +52,7 @@ def find_wasm_compiler(isa: Isa) -> Compiler:
     """
     chosen = os.environ.get(VARIABLE, "").strip()
     faults, probe = list[str](), f"{headers(HeaderSet(isa.name))}\n{_PROBE}"
-    for words in [_words(chosen)] if chosen else _candidates():
+    for words in [split_command(VARIABLE, chosen, _HOW)] if chosen else _candidates():
         try:
             compiler = identified(words[0], tuple(words[1:]))
             with tempfile.TemporaryDirectory(prefix="polysci-") as folder:
@@ -60,20 +65,6 @@ def find_wasm_compiler(isa: Isa) -> Compiler:
     source = f"environment variable {VARIABLE}={chosen!r}" if chosen else "no clang, no ziglang"
     reason = "; ".join(faults) or source
     raise NoCompilerError(f"no compiler for {isa} of WebAssembly ({reason}): {_HOW}")
-
-
-def _words(chosen: str) -> list[str]:
-    """Return the path and the options of what the environment variable names."""
-    try:
-        name, *options = shlex.split(chosen)
-    except ValueError as error:
-        raise NoCompilerError(f"environment variable {VARIABLE}={chosen!r}: {error}") from None
-    path = shutil.which(name)
-    if path is None:
-        raise NoCompilerError(
-            f"environment variable {VARIABLE}={chosen!r}: no such program; {_HOW}"
-        )
-    return [path, *options]
 
 
 def _candidates() -> list[list[str]]:

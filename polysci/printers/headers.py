@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Final
@@ -56,7 +56,7 @@ def headers(unit: HeaderSet) -> str:
     chain = list(reversed(isa.chain))
     way = "boxed" if unit.packed_copy else "direct"
     names = ["prelude", *(["scalar"] if narrow else []), *vector_headers(isa)]
-    names += [f"narrow_{name}" for name in chain if narrow and _exists(f"narrow_{name}")]
+    names += _narrow_headers(chain) if narrow else []
     names += [f"x_{unit.x}", f"y_{unit.y}", f"sum_{compute.sum}"]
     blocks = unit.w not in ("f32", "bf16")
     if compute.bytes_of_x:
@@ -82,6 +82,13 @@ def headers(unit: HeaderSet) -> str:
         names += [_first([*(f"gaps_{name}" for name in isa.chain), "gaps"]), "swapped", "stencil"]
     texts = [header(name) for name in names]
     return "\n".join([target_lines(isa), *texts])
+
+
+def _narrow_headers(chain: Sequence[str]) -> list[str]:
+    """Return the headers of narrow types; where none takes several vectors, one does so singly."""
+    names = [f"narrow_{name}" for name in chain if _exists(f"narrow_{name}")]
+    together = any("PS_BF16_PAIRS" in header(name) for name in names)
+    return names if together or not names else [*names, "narrow_singly"]
 
 
 def vector_headers(isa: Isa) -> list[str]:

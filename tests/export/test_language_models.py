@@ -11,7 +11,7 @@ from polysci.errors import SpecError
 from polysci.export.network_project import write_freestanding, write_project
 from polysci.network.compiled import Network
 from polysci.network.sizes import join_sizes
-from tests.support.exported import WARNINGS, run
+from tests.support.exported import WARNINGS, numbers_of, run
 from tests.support.token_graphs import CAPACITY, TokenModel
 
 LENGTHS, PROMPT, COUNT = (1, 5), [3, 1, 4, 1, 5, 9, 2], 12
@@ -89,14 +89,7 @@ def networks() -> dict[int, Network]:
 def test_a_c_program_generates(networks: dict[int, Network], tmp_path: Path) -> None:
     whole = join_sizes([({"T": length}, network) for length, network in networks.items()], "lm")
     write_project(whole, tmp_path / "lm")
-    (tmp_path / "lm" / "generate.c").write_text(MAIN)
-    files = ["generate.c", *sorted(path.name for path in (tmp_path / "lm").glob("lm*.c"))]
-    words = ["-std=c11", "-O1", *WARNINGS, "-Wno-unknown-pragmas"]
-    built = run("gcc", *words, "-o", "generate", *files, "-lm", cwd=tmp_path / "lm")
-    assert built.returncode == 0, built.stdout
-    ran = run("./generate", cwd=tmp_path / "lm")
-    assert ran.returncode == 0, (ran.returncode, ran.stdout)
-    rows = [[int(word) for word in line.split()] for line in ran.stdout.splitlines()]
+    rows = numbers_of(tmp_path / "lm", MAIN)
     assert [row[0] for row in rows[:COUNT]] == MODEL.greedy(PROMPT, COUNT)
     assert [row[1] for row in rows[:COUNT]] == MODEL.greedy(PROMPT[:1], COUNT)
     assert [row[0] for row in rows[COUNT:]] == MODEL.greedy(PROMPT, COUNT)

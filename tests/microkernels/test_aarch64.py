@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,19 +23,12 @@ from polysci.target.isas import ISAS
 from polysci.target.machine_file import read
 from polysci.target.microkernels import HeaderSet
 from polysci.tune import emit
-from tests.support import aarch64, kernelunit, wholelayers
-from tests.support.exhaustive import selected
-from tests.support.kernelunit import ROOT, Group, groups, small_groups
+from tests.support import aarch64, emulated, kernelunit, wholelayers
+from tests.support.kernelunit import ROOT, Group
 from tests.support.samples import fixed_context, members
 
-MAIN = ROOT / "tests/data/guarded_main.c"
 FLAGS = ("-D_GNU_SOURCE", "-O0", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
-KERNELS = [
-    group
-    for group in sorted(groups(), key=kernelunit.portable_first)
-    if ISAS[group.unit.isa].machine == "aarch64"
-]
-SMALL = [group for group in small_groups() if ISAS[group.unit.isa].machine == "aarch64"]
+KERNELS, SMALL = emulated.of_machine("aarch64")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,8 +38,7 @@ def tools() -> None:
 
 def driver(folder: Path, group: Group, fault: tuple[str, str] = ("", "")) -> Path:
     """The program that checks the kernels of a group."""
-    source = folder / f"{group}.c"
-    source.write_text(f"{kernelunit.text(group, fault=fault)}\n{MAIN.read_text()}")
+    source = emulated.source_of(folder, group, "guarded.c", fault)
     return aarch64.build(source.with_suffix(""), [source], *FLAGS)
 
 
@@ -53,12 +46,8 @@ def driver(folder: Path, group: Group, fault: tuple[str, str] = ("", "")) -> Pat
 def drivers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[Group, Path]:
-    """The programs of the groups whose tests will run."""
     folder = tmp_path_factory.mktemp("kernels")
-    chosen = selected(request.session, "group", Group)
-    every = [group for group in (*KERNELS, *SMALL) if group in chosen]
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(every, pool.map(lambda group: driver(folder, group), every), strict=True))
+    return emulated.build_chosen(request, [*KERNELS, *SMALL], partial(driver, folder))
 
 
 @pytest.mark.sampled
@@ -66,10 +55,7 @@ def drivers(
 def test_kernels_are_exact_and_stay_inside_their_operands(
     drivers: dict[Group, Path], group: Group
 ) -> None:
-    done = aarch64.run(drivers[group])
-    assert done.returncode == 0, f"{done.stdout[-600:]}{done.stderr[-600:]}"
-    others = ["ps_pack_row"] * group.small + ["ps_slide"] * len(group.slid)
-    assert done.stdout.split() == [*(str(kernel) for kernel in group.kernels), *others]
+    emulated.check_program(aarch64.run(drivers[group]), group)
 
 
 # Faults that each must be noticed, or the tests above prove nothing.

@@ -1,8 +1,8 @@
 """Code for WebAssembly, run by Node: every kernel between canaries, and whole layers."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,19 +15,12 @@ from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import HeaderSet
-from tests.support import kernelunit, wasm, wholelayers
-from tests.support.exhaustive import selected
-from tests.support.kernelunit import ROOT, Group, groups, small_groups
+from tests.support import emulated, wasm, wholelayers
+from tests.support.kernelunit import ROOT, Group
 from tests.support.samples import fixed_context, members
 
-MAIN = ROOT / "tests/data/unguarded_main.c"
 FLAGS = ("-O0", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
-KERNELS = [
-    group
-    for group in sorted(groups(), key=kernelunit.portable_first)
-    if ISAS[group.unit.isa].machine == "wasm32"
-]
-SMALL = [group for group in small_groups() if ISAS[group.unit.isa].machine == "wasm32"]
+KERNELS, SMALL = emulated.of_machine("wasm32")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,8 +30,7 @@ def tools() -> None:
 
 def driver(folder: Path, group: Group, fault: tuple[str, str] = ("", "")) -> Path:
     """The program that checks the kernels of a group."""
-    source = folder / f"{group}.c"
-    source.write_text(f"{kernelunit.text(group, fault=fault)}\n{MAIN.read_text()}")
+    source = emulated.source_of(folder, group, "unguarded.c", fault)
     return wasm.build(source.with_suffix(".wasm"), [source], *FLAGS, isa=group.unit.isa)
 
 
@@ -46,21 +38,14 @@ def driver(folder: Path, group: Group, fault: tuple[str, str] = ("", "")) -> Pat
 def drivers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[Group, Path]:
-    """The programs of the groups whose tests will run."""
     folder = tmp_path_factory.mktemp("kernels")
-    chosen = selected(request.session, "group", Group)
-    every = [group for group in (*KERNELS, *SMALL) if group in chosen]
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(every, pool.map(lambda group: driver(folder, group), every), strict=True))
+    return emulated.build_chosen(request, [*KERNELS, *SMALL], partial(driver, folder))
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("group", [*KERNELS, *SMALL], ids=str)
 def test_kernels_are_exact_and_write_nothing_else(drivers: dict[Group, Path], group: Group) -> None:
-    done = wasm.run(drivers[group])
-    assert done.returncode == 0, f"{done.stdout[-600:]}{done.stderr[-600:]}"
-    others = ["ps_pack_row"] * group.small + ["ps_slide"] * len(group.slid)
-    assert done.stdout.split() == [*(str(kernel) for kernel in group.kernels), *others]
+    emulated.check_program(wasm.run(drivers[group]), group)
 
 
 # Faults that each must be noticed, or the tests above prove nothing.

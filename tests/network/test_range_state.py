@@ -15,7 +15,7 @@ from polysci.graph.state import keep_state
 from polysci.network.size_choices import plan_choices, plan_sizes, size_choices
 from polysci.network.sizes import SizedNetwork, compile_graphs, join_sizes
 from tests.export.test_language_models import COUNT, MAIN, PROMPT
-from tests.support.exported import WARNINGS, run
+from tests.support.exported import numbers_of
 from tests.support.token_graphs import CAPACITY, VOCABULARY, TokenModel
 
 OPTIONS = polysci.CompileOptions("estimate", positions="positions", name="lm", verify=False)
@@ -59,13 +59,6 @@ def test_a_c_program_generates(tmp_path: Path) -> None:
     plan = partial(plan_sizes, options=OPTIONS, title="lm")
     write_project(join_sizes(plan_choices(size_choices({"T": range(1, 7)}), read, plan), "lm"),
                   tmp_path / "lm")  # fmt: skip
-    (tmp_path / "lm" / "generate.c").write_text(MAIN)
-    files = ["generate.c", *sorted(path.name for path in (tmp_path / "lm").glob("lm*.c"))]
-    words = ["-std=c11", "-O1", *WARNINGS, "-Wno-unknown-pragmas"]
-    built = run("gcc", *words, "-o", "generate", *files, "-lm", cwd=tmp_path / "lm")
-    assert built.returncode == 0, built.stdout
-    ran = run("./generate", cwd=tmp_path / "lm")
-    assert ran.returncode == 0, (ran.returncode, ran.stdout)
-    rows = [[int(word) for word in line.split()] for line in ran.stdout.splitlines()]
+    rows = numbers_of(tmp_path / "lm", MAIN)
     expected = MODEL.greedy(PROMPT, COUNT)
     assert [row[0] for row in rows] == [*expected, *expected]  # by decode, and by next

@@ -110,3 +110,15 @@ def run_usage(folder: Path, name: str, scratch: Path, *libraries: str) -> str:
     done = run(program, cwd=folder)
     assert done.returncode == 0, done.stdout
     return done.stdout
+
+
+def numbers_of(project: Path, main: str) -> list[list[int]]:
+    """Return the whole numbers, line by line, that a program prints with a network of ``lm``."""
+    (project / "generate.c").write_text(main)
+    files = ["generate.c", *sorted(path.name for path in project.glob("lm*.c"))]
+    words = ["-std=c11", "-O1", *WARNINGS, "-Wno-unknown-pragmas"]
+    built = run("gcc", *words, "-o", "generate", *files, "-lm", cwd=project)
+    assert built.returncode == 0, built.stdout
+    ran = run("./generate", cwd=project)
+    assert ran.returncode == 0, (ran.returncode, ran.stdout)
+    return [[int(word) for word in line.split()] for line in ran.stdout.splitlines()]

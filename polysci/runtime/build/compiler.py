@@ -140,16 +140,25 @@ def find_compiler() -> Compiler:
                 f"no C compiler ({', '.join(CANDIDATES)}) in PATH: {HOW_TO_INSTALL}"
             )
         return identified(command, ())
+    path, *options = split_command("CC", chosen, f"{HOW_TO_INSTALL}, or unset CC")
+    return identified(path, tuple(options))
+
+
+def split_command(variable: str, chosen: str, advice: str) -> list[str]:
+    """Return the path and the options of the program that an environment variable names.
+
+    Raises NoCompilerError, with the advice where there is no such program.
+    """
     try:
         name, *options = shlex.split(chosen)
     except ValueError as error:
-        raise NoCompilerError(f"environment variable CC={chosen!r}: {error}") from None
+        raise NoCompilerError(f"environment variable {variable}={chosen!r}: {error}") from None
     path = shutil.which(name)
     if path is None:
         raise NoCompilerError(
-            f"environment variable CC={chosen!r}: no such program; {HOW_TO_INSTALL}, or unset CC"
+            f"environment variable {variable}={chosen!r}: no such program; {advice}"
         )
-    return identified(path, tuple(options))
+    return [path, *options]
 
 
 def compile_shared(
