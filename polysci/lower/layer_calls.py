@@ -430,6 +430,7 @@ def refuse_packing(
     ``packings`` is what ``packings_of`` returns for another size, if there is one. Empty where
     they do not. Parts of sums depend on a size, and would be packed apart.
     """
+    lowered = dict[tuple[str, ...], str]()
     for layer in placed.program.layers():
         if layer.problem.key != key or layer.weights not in placed.program.constants:
             continue
@@ -442,7 +443,10 @@ def refuse_packing(
         others = f"schedule {schedule}: other sizes pack weights otherwise"
         if find(schedule.kernel).cols != columns:
             return others
-        if LayerCode.of(layer, placed, schedule).lower(SYMBOL, 1, Team.OWN).packing != packing:
+        code = LayerCode.of(layer, placed, schedule)
+        if code.key not in lowered:
+            lowered[code.key] = code.lower(SYMBOL, 1, Team.OWN).packing
+        if lowered[code.key] != packing:
             return others
     return ""
 
