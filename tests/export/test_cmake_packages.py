@@ -11,7 +11,7 @@ from polysci.export import export_c
 from polysci.export.network_project import write_project
 from polysci.network.compiled import compile_network, use_pool
 from tests.support.compiling import saved, tiny
-from tests.support.exported import layers, run
+from tests.support.exported import cmake_built, cmake_installed, files_in, layers, run
 
 pytestmark = pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake")
 # In C and C++: the sum of a layer's results for x and w of ones, a network's for x of halves.
@@ -112,20 +112,10 @@ def installed(projects: Path) -> Path:
     for name in ("net", "tiny"):
         build = projects / f"build_{name}"
         options = ("-DCMAKE_BUILD_TYPE=Debug", f"-D{name.upper()}_TESTS=OFF")
-        configured(projects / name, build, *options)
-        done = run("cmake", "--install", build, "--prefix", projects / "first", cwd=projects)
-        assert done.returncode == 0, done.stdout
+        cmake_built(projects / name, build, *options)
+        cmake_installed(build, projects / "first")
     shutil.rmtree(projects / "build_net")
     return (projects / "first").rename(projects / "second")
-
-
-def configured(source: Path, build: Path, *options: str) -> None:
-    """Configure and build without one warning."""
-    generator = ("-G", "Ninja") if shutil.which("ninja") else ()
-    done = run("cmake", "-S", source, "-B", build, *generator, *options, cwd=source)
-    assert done.returncode == 0 and "CMake Warning" not in done.stdout, done.stdout
-    done = run("cmake", "--build", build, cwd=source)
-    assert done.returncode == 0 and "warning" not in done.stdout, done.stdout
 
 
 def check_program(program: Path, projects: Path) -> None:
@@ -151,13 +141,13 @@ def test_programs_find_what_is_installed(
     (tmp_path / f"main.{suffix}").write_text(PROGRAM)
     text = FOUND.format(language=language) + LINKED.format(suffix=suffix, tiny=library)
     (tmp_path / "CMakeLists.txt").write_text(text)
-    configured(tmp_path, tmp_path / "build", f"-DCMAKE_PREFIX_PATH={installed}")
+    cmake_built(tmp_path, tmp_path / "build", f"-DCMAKE_PREFIX_PATH={installed}")
     check_program(tmp_path / "build" / "app", projects)
 
 
 @pytest.mark.exhaustive
 def test_what_is_installed(installed: Path) -> None:
-    names = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
+    names = files_in(installed)
     library = {"lib/libnet.a", "lib/libtiny.a", "lib/libtiny.so", "share/tiny/tiny.weights"}
     described = {f"lib/cmake/{name}/{name}{end}.cmake" for name in ("net", "tiny")
                  for end in ("Config", "ConfigVersion", "Targets", "Targets-debug")}  # fmt: skip
@@ -176,13 +166,11 @@ def test_projects_hold_them(projects: Path, tmp_path: Path) -> None:
     linked = LINKED.format(suffix="c", tiny="tiny")
     (tmp_path / "CMakeLists.txt").write_text(text.replace("install(", f"{linked}install("))
     build = tmp_path / "build"
-    configured(tmp_path, build, "-DCMAKE_C_FLAGS=-O1")
+    cmake_built(tmp_path, build, "-DCMAKE_C_FLAGS=-O1")
     check_program(build / "app", projects)
     assert not [*build.rglob("*selftest*")]
     assert "Total Tests: 0" in run("ctest", "--test-dir", build, "-N", cwd=tmp_path).stdout
-    done = run("cmake", "--install", build, "--prefix", tmp_path / "own", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert [path.name for path in (tmp_path / "own").rglob("*") if path.is_file()] == ["app"]
+    assert cmake_installed(build, tmp_path / "own") == {"bin/app"}
 
 
 @pytest.mark.exhaustive
