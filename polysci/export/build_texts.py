@@ -13,6 +13,7 @@ IEEE: Final = "-fno-math-errno -fno-trapping-math -ffp-contract=off"
 _COUNTED: Final = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign"
 _THREADS: Final = " -pthread"
 _CMAKE_THREADS: Final = " Threads::Threads"
+_VERSION: Final = "1.0.0"  # of what is installed
 _LOADER: Final = " -ldl"  # which newer C libraries hold themselves
 _CMAKE_LOADER: Final = " ${CMAKE_DL_LIBS}"
 _POLICY: Final = (
@@ -39,6 +40,8 @@ def build_values(
     tried = ["-fopenmp"] * threaded + ["-fopenmp-simd"] * shared
     calls = [*(f"$(call can,{option})" for option in tried), *["-Wno-unknown-pragmas"] * shared]
     return {
+        "VERSION": _VERSION,
+        "DATA": "",
         "OBJECTS": " ".join(f"{stem}.o" for stem in stems),
         "SOURCES": " ".join(f"{stem}.c" for stem in stems),
         "DEPENDS": headers,
@@ -46,13 +49,14 @@ def build_values(
         "OPENMP": ",".join(calls),
         "OPTION": f" {tried[0]}" if tried else "",
         "THREADED": "yes" * threaded,
+        "PTHREADS": "yes" * (pool == "pthread"),
         "SIMD": "yes" * shared,
         "SHARED": "yes" * shared,
         "COUNTED": _COUNTED * shared,
         "LIBRARY_THREADS": _THREADS * (pool == "pthread") + _LOADER * loader,
         "EXAMPLE_THREADS": _THREADS * (pool != OPENMP) + _LOADER * loader,
         "TEST_THREADS": _THREADS * (shared or pool == "callback") + _LOADER * loader,
-        "CMAKE_THREADS": _CMAKE_THREADS * (pool == "pthread") + _CMAKE_LOADER * loader,
+        "CMAKE_LOADER": _CMAKE_LOADER * loader,
         "CMAKE_EXAMPLE": _CMAKE_THREADS * (pool == "callback"),
         "CALLBACK": "yes" * (pool == "callback"),
         "COUNT": str(threads),

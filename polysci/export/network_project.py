@@ -185,6 +185,7 @@ def project_files(
     values = {
         **base,
         **build_values(texts, headers, threads, code.pool, exact=True, shared=True, loader=device),
+        "DATA": "weights" * (not embed),
         **program_values(network),
         **memory_values(code),
         **loosest.values(),

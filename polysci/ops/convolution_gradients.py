@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -23,6 +22,11 @@ from polysci.ops.words import Line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+def _forwarded(name: str, doc: str = "") -> property:
+    """Return a property that is the one of the convolution, as dataclasses with slots take it."""
+    return property(lambda gradient: getattr(gradient.forward, name), doc=doc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +78,12 @@ class ConvolutionGradient(Problem):
         """Return a copy with some fields of the convolution changed."""
         return type(self)(self.forward.with_(**changes))
 
-    name = property(attrgetter("forward.name"))
-    multiplicity = property(attrgetter("forward.multiplicity"))
-    layout = property(attrgetter("forward.layout"), doc="The layout of images.")
-    dtype = property(attrgetter("forward.dtype"), doc="The element types of x, w and y.")
-    flops = property(attrgetter("forward.flops"), doc="Products with padding are counted.")
-    multiplied_flops = property(attrgetter("forward.multiplied_flops"))  # without padding
+    name = _forwarded("name")
+    multiplicity = _forwarded("multiplicity")
+    layout = _forwarded("layout", "The layout of images.")
+    dtype = _forwarded("dtype", "The element types of x, w and y.")
+    flops = _forwarded("flops", "Products with padding are counted.")
+    multiplied_flops = _forwarded("multiplied_flops")  # without padding
 
     def arrays(self) -> dict[str, tuple[Shape, Shape]]:
         """The nest's arrays I, W, O, of which one is written: shape, and strides in elements."""
@@ -119,10 +123,10 @@ class BackwardData(ConvolutionGradient):
         conv = self.forward
         return conv.K // conv.groups * math.prod(conv.taps)
 
-    x_shape = property(attrgetter("forward.y_shape"), doc="The shape of dY.")
-    w_shape = property(attrgetter("forward.w_shape"), doc="The shape of the filters.")
-    y_shape = property(attrgetter("forward.x_shape"), doc="The shape of dX.")
-    bias_axis = property(attrgetter("forward.bias_axis"), doc="The axis of channels.")
+    x_shape = _forwarded("y_shape", "The shape of dY.")
+    w_shape = _forwarded("w_shape", "The shape of the filters.")
+    y_shape = _forwarded("x_shape", "The shape of dX.")
+    bias_axis = _forwarded("bias_axis", "The axis of channels.")
     w_kind: ClassVar[Kind] = "constant"
     batched: ClassVar[bool] = True  # axis 0 of dY and dX counts images; a call may have none
 
@@ -224,9 +228,9 @@ class BackwardWeights(ConvolutionGradient):
         """Products summed into one element of dW."""
         return self.forward.N * math.prod(self.forward.pixels)
 
-    x_shape = property(attrgetter("forward.x_shape"), doc="The shape of X.")
-    w_shape = property(attrgetter("forward.y_shape"), doc="The shape of dY.")
-    y_shape = property(attrgetter("forward.w_shape"), doc="The shape of dW.")
+    x_shape = _forwarded("x_shape", "The shape of X.")
+    w_shape = _forwarded("y_shape", "The shape of dY.")
+    y_shape = _forwarded("w_shape", "The shape of dW.")
     w_kind: ClassVar[Kind] = "activation"
     bias_axis: ClassVar[int] = 0
     batched: ClassVar[bool] = False  # dW has no axis of images: a call has as many as the problem

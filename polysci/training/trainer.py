@@ -196,6 +196,7 @@ class StepInterface:
             "RATE_AT": str([port.title for port in inputs].index(self.rate)),
             "BATCH": " and ".join(remark(port.title) for port in inputs if port.title != self.rate),
             "STEP": "yes",
+            "DATA": "weights state",
         }
 
     def _word(self, port: RunArgument) -> str:

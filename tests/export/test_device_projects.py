@@ -27,7 +27,14 @@ from polysci.target.target import Target
 from tests.program.passes.test_in_place import STEP
 from tests.support.command import done
 from tests.support.device_cases import quantised_convolutions
-from tests.support.exported import WARNINGS, all_passed, run, run_usage
+from tests.support.exported import (
+    WARNINGS,
+    all_passed,
+    cmake_built,
+    cmake_installed,
+    run,
+    run_usage,
+)
 from tests.support.networks import read
 from tests.support.onnxmodels import reals
 
@@ -157,6 +164,18 @@ def whole(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = run("make", "CC=gcc", "CFLAGS=-O1 -Werror", "all", "check", "example", cwd=out)
     assert done.returncode == 0 and all_passed(done.stdout, 17), done.stdout
     return out
+
+
+@pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake")
+def test_cmake_packages(project: Path, network: Network, tmp_path: Path) -> None:
+    write_project(network, tmp_path / "whole")
+    for source, own in ((project, set()), (tmp_path / "whole", {"share/net/net.weights"})):
+        build = tmp_path / f"build_{source.name}"
+        cmake_built(source, build, "-DCMAKE_BUILD_TYPE=Debug")
+        tested = run("ctest", "--test-dir", build, cwd=tmp_path)
+        assert tested.returncode == 0, tested.stdout
+        files = cmake_installed(build, tmp_path / f"own_{source.name}")
+        assert {"include/net.h", "lib/libnet.a", "lib/cmake/net/netConfig.cmake", *own} < files
 
 
 @pytest.mark.parametrize("cc", COMPILERS)

@@ -1,7 +1,9 @@
 """Calls of a compiled network: what is no array, and memory that outlives its network."""
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -46,6 +48,29 @@ def test_a_context_keeps_its_model_and_library(tmp_path: Path) -> None:
     del context
     gc.collect()
     assert library not in Path("/proc/self/maps").read_text()
+
+
+@pytest.mark.parametrize("threads", [2, 8])
+def test_threads_call_one_network_at_the_same_time(net: Network, threads: int) -> None:
+    """Each run has a context of its own, and each call results of its own."""
+    xs = [np.full((1, 4, 8, 8), number, np.float32) for number in range(threads)]
+    expected = [net(x) for x in xs]
+    started = Barrier(threads)
+
+    def call(number: int) -> bool:
+        out = np.empty_like(expected[number])
+        started.wait(60)
+        for _ in range(100):
+            net(xs[number], out=out)
+            if not np.array_equal(out, expected[number]):
+                return False
+            if not np.array_equal(net(xs[number]), expected[number]):
+                return False
+        return True
+
+    with ThreadPoolExecutor(threads) as pool:
+        assert all(pool.map(call, range(threads)))
+    assert 1 <= len(net.runner._idle) <= threads
 
 
 def test_a_call_makes_no_signature(net: Network) -> None:

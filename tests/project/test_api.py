@@ -233,7 +233,8 @@ def test_compile_refuses_other_types(argument: dict[str, object], message: str) 
         polysci.compile("mb1ic8ih5oc8kh1", "estimate", **argument)  # type: ignore[arg-type]
 
 
-def test_threads_call_one_primitive_at_once() -> None:
+@pytest.mark.parametrize("threads", [2, 8])
+def test_threads_call_one_primitive_at_once(threads: int) -> None:
     problem = polysci.Conv2d(N=1, C=16, H=28, W=28, K=32, R=3, S=3, stride=2, pad=1)
     prim = polysci.compile(problem, "estimate")
     x, w, bias, residual = inputs(problem)
@@ -245,5 +246,5 @@ def test_threads_call_one_primitive_at_once() -> None:
         calls = (prim(mine, wp, bias=bias, residual=residual) for _ in range(50))
         return all(np.array_equal(y, expected) for y in calls)
 
-    with ThreadPoolExecutor(6) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         assert all(pool.map(images, range(12)))

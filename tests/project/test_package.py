@@ -16,6 +16,8 @@ from polysci import __version__
 
 ROOT = Path(__file__).parents[2]
 LAYER = "mb1ic8ih5oc16kh3ph1"
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, BUILD = SETTINGS["project"], SETTINGS["build-system"]
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +35,28 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_all_extras_are_those_of_users() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
+    extras = dict(PROJECT["optional-dependencies"])
     (every,) = extras.pop("all")
     named = every.removeprefix("polysci[").removesuffix("]").split(",")
     assert {*named} == {*extras} - {"dev", "docs", "peers"}
+
+
+def test_the_recipe_for_conda_is_of_this_project() -> None:
+    """Name, version, entry point and requirements; conda adds a compiler and the system."""
+    yaml = pytest.importorskip("yaml", reason="distributed brings it")
+    recipe = yaml.safe_load((ROOT / "docs/packaging/recipe.yaml").read_text(encoding="utf-8"))
+    python = f"python{PROJECT['requires-python']}"
+    run, host = (
+        {text.replace(" ", "") for text in recipe["requirements"][when]} for when in ("run", "host")
+    )
+    assert run == {"__linux", "c-compiler", python, *PROJECT["dependencies"]}
+    assert host == {"pip", python, *BUILD["requires"]}
+    (script,) = PROJECT["scripts"].items()
+    assert recipe["build"]["python"]["entry_points"] == [" = ".join(script)]
+    assert recipe["context"]["version"] == __version__
+    about = recipe["about"]
+    assert (about["summary"], about["license"]) == (PROJECT["description"], PROJECT["license"])
+    assert (ROOT / about["license_file"]).exists()
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +87,7 @@ def run(*command: object, cwd: Path, **environment: str) -> str:
 
 @pytest.mark.exhaustive
 def test_the_wheel_carries_the_package_and_its_data_and_nothing_else(wheel: Path) -> None:
+    assert wheel.name.endswith("-py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()
     data = "polysci/_data/"
     for wanted in (

@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,22 @@ def test_the_bound_of_spinning_stays_in_this_library(monkeypatch):
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     other = text.replace("seen", "seen_too")
     assert load(cache.build(other, flags=PLAIN), "int seen_too(void);").lib.seen_too() == 7
+
+
+def test_threads_load_at_the_same_time(monkeypatch):
+    """The variable is there for each load, and nobody removes it twice."""
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setattr(library, "_others_run", lambda: bool(time.sleep(0.05)))
+
+    def seen(at):
+        with library._bounded_spinning():
+            time.sleep(0.01 * at)
+            return os.environ.get("GOMP_SPINCOUNT")
+
+    with ThreadPoolExecutor(3) as pool:
+        assert [*pool.map(seen, range(3))] == ["20000"] * 3
+    assert "GOMP_SPINCOUNT" not in os.environ
 
 
 FORK = """

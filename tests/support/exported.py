@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -81,6 +82,26 @@ def run(*cmd: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess[
         cwd=cwd, env=clean | env, text=True, timeout=120, check=False,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
+
+
+def cmake_built(source: Path, build: Path, *options: str) -> None:
+    """Configure and build a project without one warning."""
+    generator = ("-G", "Ninja") if shutil.which("ninja") else ()
+    done = run("cmake", "-S", source, "-B", build, *generator, *options, cwd=source)
+    assert done.returncode == 0 and "CMake Warning" not in done.stdout, done.stdout
+    done = run("cmake", "--build", build, cwd=source)
+    assert done.returncode == 0 and "warning" not in done.stdout, done.stdout
+
+
+def cmake_installed(build: Path, prefix: Path) -> set[str]:
+    """Install what was built; return the files that are under ``prefix`` then."""
+    done = run("cmake", "--install", build, "--prefix", prefix, cwd=build)
+    assert done.returncode == 0, done.stdout
+    return files_in(prefix)
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
 def all_passed(words: str, least: int) -> bool:

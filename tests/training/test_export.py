@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from polysci import layers
 from polysci.errors import SpecError
 from polysci.training import SGD, Adam, Trainer, compile_training
+from tests.support.exported import cmake_built, cmake_installed
 from tests.support.flags import QUICK
 
 STRICT = "CFLAGS=-O1 -Wall -Wextra -Werror -Wconversion"
@@ -61,6 +63,20 @@ def test_an_export_checks_itself(
     readme = (tmp_path / "README.md").read_text()
     assert "`net_step`, a step of training" in readme and "| a run replaces step |" in readme
     trainer.export(tmp_path)  # over what building left behind
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake")
+def test_cmake_installs_the_interface_and_the_first_state(tmp_path: Path) -> None:
+    out, build = tmp_path / "net", tmp_path / "build"
+    _trainer(name="net").export(out)
+    cmake_built(out, build, "-DCMAKE_BUILD_TYPE=Debug")
+    code, told = _run(tmp_path, "ctest", "--test-dir", str(build))
+    assert code == 0, told
+    files = cmake_installed(build, tmp_path / "own")
+    assert {"include/net.h", "include/net_step.h", "share/net/net.state"} < files
+    text = (tmp_path / "own/lib/cmake/net/netConfig.cmake").read_text()
+    assert "POLYSCI_STATE" in text and "POLYSCI_WEIGHTS" in text
 
 
 @pytest.mark.exhaustive

@@ -9,7 +9,9 @@
 #include "@NAME@.h"
 
 #include <math.h>
+#ifndef _MSC_VER
 #include <pthread.h>
+#endif
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +43,7 @@ static void pools(const @NAME@_model *model, void **x, void **expected)
 }
 
 @/CALLBACK@
+#ifndef _MSC_VER /* which has no pthread.h */
 /* What a thread works on: a context of its own. */
 typedef struct {
     const @NAME@_model *model;
@@ -87,6 +90,7 @@ static void together(const @NAME@_model *model, void **x, void **expected)
     }
     expect(same, "two threads at the same time: results differ from those of one");
 }
+#endif
 
 /* The inputs stored at `at`, their results once and again, and where the next ones are. */
 static char *results_at(const @NAME@_model *model, char *at)
@@ -114,7 +118,9 @@ static char *results_at(const @NAME@_model *model, char *at)
             printf("%s: error %.2g, at most %.2g\n", outputs[i].name, error, TOLERANCE);
             expect(error <= TOLERANCE, "results differ from the reference");
         }
+#ifndef _MSC_VER
         together(model, x, y);
+#endif
 @?CALLBACK@
         pools(model, x, y);
 @/CALLBACK@

@@ -10,7 +10,9 @@
 #include "@NAME@_step.h"
 
 #include <math.h>
+#ifndef _MSC_VER
 #include <pthread.h>
+#endif
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +53,7 @@ static void *learn(void *given)
     return 0;
 }
 
+#ifndef _MSC_VER /* which has no pthread.h */
 /* The same steps in two threads at the same time give the same bits as those of one. */
 static void together(const work *one)
 {
@@ -75,6 +78,7 @@ static void together(const work *one)
     }
     expect(same, "two threads at the same time: results differ from those of one");
 }
+#endif
 
 static void compared(const port *p, const char *what, const void *got, const void *wanted)
 {
@@ -109,7 +113,9 @@ static void results(const @NAME@_model *model, const char *first, const char *at
             free(wanted);
         }
     expect(memcmp(one.state, first, @UPPER@_STATE_SIZE) != 0, "steps change nothing");
+#ifndef _MSC_VER
     together(&one);
+#endif
 #ifdef COUNT_ALLOCATIONS
     @NAME@_context *context = @NAME@_new(model);
     expect(allocations > 0, "allocations were not counted");

@@ -185,7 +185,11 @@ static char *contents(const char *folder, const char *name, size_t *size)
 static double now(void)
 {
     struct timespec t;
+#ifdef CLOCK_MONOTONIC
     clock_gettime(CLOCK_MONOTONIC, &t);
+#else
+    timespec_get(&t, TIME_UTC);
+#endif
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 

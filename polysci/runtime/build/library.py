@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import _cffi_backend
@@ -34,6 +35,7 @@ _SPIN = "GOMP_SPINCOUNT"
 _SPIN_LOOPS = "20000"  # some 50 us
 _SPIN_LOOPS_BESIDE_OTHERS = "1000"
 _pinned: set[str] = set()
+_loading = RLock()  # by one thread at a time: the variable is the whole process's
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,14 +148,15 @@ def _bounded_spinning() -> Iterator[None]:
 
     Processes that are started later do not inherit it: other libraries keep their own.
     """
-    if {_SPIN, "OMP_WAIT_POLICY"} & os.environ.keys():
-        yield
-        return
-    os.environ[_SPIN] = _SPIN_LOOPS_BESIDE_OTHERS if _others_run() else _SPIN_LOOPS
-    try:
-        yield
-    finally:
-        del os.environ[_SPIN]
+    with _loading:
+        if {_SPIN, "OMP_WAIT_POLICY"} & os.environ.keys():
+            yield
+            return
+        os.environ[_SPIN] = _SPIN_LOOPS_BESIDE_OTHERS if _others_run() else _SPIN_LOOPS
+        try:
+            yield
+        finally:
+            del os.environ[_SPIN]
 
 
 def _others_run() -> bool:
@@ -199,6 +202,9 @@ def _stay_serial() -> None:
 
 
 os.register_at_fork(after_in_child=_stay_serial)
+os.register_at_fork(  # a child finds it free, and the variable as it was
+    before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release
+)
 
 
 def _declare(cdefs: str) -> Any:
