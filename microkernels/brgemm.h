@@ -351,7 +351,7 @@ PS_INLINE void ps_steps(ps_acc *acc, ps_tile t, uint32_t rows, const ps_wide *fi
     for (int64_t k = 0; k < length; ++k, a += a_k, b += t.vecs * PS_LANES * PS_WORD) {
         /* A step loads its own operands: rows that overlap by a few elements tempt compilers to
          * carry loads from step to step in registers that the accumulators need. */
-        __asm__ volatile("" : : : "memory");
+        PS_RELOAD();
         PS_UNROLL
         for (int line = 0; line < t.ahead; ++line) /* into L2: a prefetch never faults */
             __builtin_prefetch((const char *)b + t.next + 64 * line, 0, 2);
@@ -368,7 +368,7 @@ PS_INLINE void ps_steps(ps_acc *acc, ps_tile t, uint32_t rows, const ps_wide *fi
                 continue;
             const ps_a *restrict row = a + ps_a_row(t, i);
             if (PS_HELD) /* one row's A in a register at a time */
-                __asm__ volatile("" : : : "memory");
+                PS_RELOAD();
             _Alignas(64) ps_wide pair[2];
             PS_UNROLL
             for (int v = 0; v < t.vecs; ++v) {

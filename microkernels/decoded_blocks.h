@@ -6,7 +6,7 @@ PS_INLINE void ps_add_block(ps_acc *sums, ps_tile t, uint32_t rows, const ps_a *
 {
     enum { BYTES = PS_W_STEPS * PS_W_BITS / 8 };
     for (int64_t k = 0; k < t.block; k += PS_W_STEPS, b += t.vecs * PS_LANES * BYTES) {
-        __asm__ volatile("" : : : "memory"); /* as in ps_steps */
+        PS_RELOAD(); /* as in ps_steps */
         _Alignas(64) ps_w_word words[8];
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v)

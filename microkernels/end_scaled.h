@@ -81,7 +81,7 @@ PS_INLINE void ps_add_residual(ps_acc *acc, ps_tile t, const ps_y *residual, con
         if (t.c_col == 1) {
             PS_UNROLL
             for (int i = 0; i < t.rows; ++i) {
-                __asm__ volatile("" : : : "memory"); /* one row at a time */
+                PS_RELOAD(); /* one row at a time */
                 acc[i * t.vecs + v] = ps_with(acc[i * t.vecs + v], ps_fetch(t, residual, i, v), e);
             }
             continue;

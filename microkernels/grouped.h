@@ -24,7 +24,7 @@ PS_INLINE void ps_hold_b(ps_acc *acc, ps_tile t, uint32_t rows, const ps_wide *f
             continue;
         const ps_a *row = a + ps_a_row(t, i) + v * PS_LANES;
         const ps_wide av = real ? ps_beside(row, ps_used(t, v)) : *filling;
-        __asm__ volatile("" : : : "memory");
+        PS_RELOAD();
         PS_UNROLL
         for (int d = 0; d < t.shifts; ++d) {
             ps_acc *const sum = &acc[(d * t.rows + i) * t.vecs + v];
@@ -48,7 +48,7 @@ PS_INLINE void ps_hold_a(ps_acc *acc, ps_tile t, uint32_t rows, const ps_wide *f
     PS_UNROLL
     for (int d = 0; d < t.shifts; ++d) {
         const ps_wide bv = ps_panel(b + (d * t.vecs + v) * PS_LANES * PS_WORD);
-        __asm__ volatile("" : : : "memory");
+        PS_RELOAD();
         PS_UNROLL
         for (int i = 0; i < t.rows; ++i) {
             ps_acc *const sum = &acc[(d * t.rows + i) * t.vecs + v];
@@ -63,7 +63,7 @@ PS_INLINE void ps_steps_grouped(ps_acc *acc, ps_tile t, uint32_t rows, const ps_
                                 int64_t a_k)
 {
     for (int64_t k = 0; k < length; ++k, a += a_k, b += t.shifts * t.vecs * PS_LANES * PS_WORD) {
-        __asm__ volatile("" : : : "memory");
+        PS_RELOAD();
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v) { /* of rows and shifts the fewer stay in registers */
             if (t.rows < t.shifts)

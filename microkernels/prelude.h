@@ -10,6 +10,13 @@
 #else
 #define PS_UNROLL _Pragma("GCC unroll 64")
 #endif
+/* What lies in memory is loaded anew behind this.  In code for RISC-V compilers set the length of vectors
+ * again behind every assembly, not behind such a fence. */
+#if defined(__riscv)
+#define PS_RELOAD() __atomic_signal_fence(__ATOMIC_SEQ_CST)
+#else
+#define PS_RELOAD() __asm__ volatile("" : : : "memory")
+#endif
 
 /* An answer that never changes but takes long to get is kept: an entry asks on every call.  `kept`
  * is 0 before, then 1 for yes and 2 for no; threads that ask at the same time get the same. */

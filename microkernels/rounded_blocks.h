@@ -79,7 +79,7 @@ PS_INLINE void ps_run_blocks(ps_acc *acc, ps_tile t, uint32_t rows, const ps_a *
             }
         }
         ps_ask_for_heads(b, columns);
-        __asm__ volatile("" : : : "memory"); /* words of rows come from memory, not out of registers */
+        PS_RELOAD(); /* words of rows come from memory, not out of registers */
         b = (const ps_b *)(zeros + columns);
         for (int64_t k = 0; k < t.block; k += PS_W_STEPS, b += columns * BYTES) {
             _Alignas(64) ps_int words[8];

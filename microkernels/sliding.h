@@ -15,7 +15,7 @@ PS_INLINE void ps_slide_over(ps_acc *acc, ps_tile t, uint64_t pixels, const ps_w
     const int span = (wide - 1) * every + taps, lines = (t.rows + wide - 1) / wide;
     const int hold = taps * t.vecs <= HELD;
     _Alignas(64) ps_wide bv[HELD];
-    __asm__ volatile("" : : : "memory");
+    PS_RELOAD();
     if (hold) {
         PS_UNROLL
         for (int i = 0; i < taps * t.vecs; ++i)
@@ -30,7 +30,7 @@ PS_INLINE void ps_slide_over(ps_acc *acc, ps_tile t, uint64_t pixels, const ps_w
                 continue;
             const ps_a *restrict at = a + o * t.a_outer + p * step;
             _Alignas(64) ps_wide pair[2];
-            __asm__ volatile("" : : : "memory");
+            PS_RELOAD();
             PS_UNROLL
             for (int v = 0; v < t.vecs; ++v) {
                 if (real && ps_paired(t, v) && v % 2 == 0)

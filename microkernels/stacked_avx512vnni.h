@@ -49,7 +49,7 @@ PS_INLINE void ps_stack_line(ps_acc *acc, ps_tile t, ps_stack f, uint64_t pixels
     const int every = t.a_inner > f.step ? (int)(t.a_inner / f.step) : 1;
     const int span = (t.rows - 1) * every + f.taps, hold = f.taps * t.vecs <= HELD;
     _Alignas(64) ps_wide bv[HELD];
-    __asm__ volatile("" : : : "memory");
+    PS_RELOAD();
     if (hold) {
         PS_UNROLL
         for (int i = 0; i < f.taps * t.vecs; ++i)
@@ -60,7 +60,7 @@ PS_INLINE void ps_stack_line(ps_acc *acc, ps_tile t, ps_stack f, uint64_t pixels
         const int real = (int)(pixels >> p & 1);
         if (!real && !filling)
             continue;
-        __asm__ volatile("" : : : "memory");
+        PS_RELOAD();
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v) {
             const ps_a *at = a + p * f.step + v * PS_LANES;

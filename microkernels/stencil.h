@@ -44,7 +44,7 @@ PS_INLINE void ps_run_window(ps_acc *acc, ps_tile t, ps_window f, const ps_a *re
                              const ps_b *restrict b, int columns, int left, int right)
 {
     const int width = f.every * PS_LANES, reach = (columns - 1) * f.across;
-    __asm__ volatile("" : : : "memory"); /* loads are not carried from call to call */
+    PS_RELOAD(); /* loads are not carried from call to call */
     PS_UNROLL
     for (int y = f.top; y < f.bottom; ++y) {
         const ps_a *restrict row = a + y * f.row;

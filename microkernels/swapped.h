@@ -7,7 +7,7 @@
 PS_INLINE void ps_step_rows(ps_acc *acc, ps_tile t, const ps_b *restrict a, const ps_a *restrict b,
                             int hold)
 {
-    __asm__ volatile("" : : : "memory"); /* as in ps_steps */
+    PS_RELOAD(); /* as in ps_steps */
     _Alignas(64) ps_vec bv[8];
     PS_UNROLL
     for (int v = 0; v < t.vecs; ++v)
@@ -52,7 +52,7 @@ PS_INLINE void ps_run_plain(ps_acc *acc, ps_tile t, const ps_a *restrict a, cons
             for (int v = 0; v < t.vecs; ++v)
                 __builtin_prefetch(b + t.soon * b_k + v * PS_LANES);
         }
-        __asm__ volatile("" : : : "memory"); /* as in ps_steps */
+        PS_RELOAD(); /* as in ps_steps */
         _Alignas(64) ps_vec bv[8];
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v)
@@ -90,7 +90,7 @@ PS_INLINE ps_vec ps_part_of(const float *restrict from, int lanes, int uses)
 PS_INLINE void ps_step_dots(ps_vec *sums, ps_tile t, const ps_a *restrict a, const ps_b *restrict b,
                             int64_t b_col, int columns, int lanes)
 {
-    __asm__ volatile("" : : : "memory"); /* as in ps_steps */
+    PS_RELOAD(); /* as in ps_steps */
     const int by_rows = t.rows < columns;
     const int outer = by_rows ? columns : t.rows, inner = by_rows ? t.rows : columns;
     _Alignas(64) ps_vec held[8];

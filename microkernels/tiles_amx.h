@@ -12,9 +12,9 @@ typedef struct {
  * must be there, and nothing behind them may move up. */
 #define PS_TILE_DO(what)                                                                           \
     do {                                                                                           \
-        __asm__ volatile("" : : : "memory");                                                       \
+        PS_RELOAD();                                                       \
         what;                                                                                      \
-        __asm__ volatile("" : : : "memory");                                                       \
+        PS_RELOAD();                                                       \
     } while (0)
 #define PS_TILE_CASE(n, what)                                                                      \
     case n:                                                                                        \

@@ -40,7 +40,7 @@ PS_INLINE void ps_winograd_tile(ps_winograd g, float *restrict v, const float *r
             ps_winograd_across(v + ps_winograd_row(g.rows, half, i) * g.columns * g.v_point,
                                g.v_point, t + i * g.columns, g.columns);
         /* The halves share loads; keeping those in registers would push other values out. */
-        __asm__ volatile("" : : : "memory");
+        PS_RELOAD();
     }
 }
 

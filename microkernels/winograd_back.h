@@ -77,7 +77,7 @@ PS_INLINE void ps_winograd_back(ps_winograd g, float *restrict y, int64_t at,
                                         some[j], bias, e, to);
             }
         }
-        __asm__ volatile("" : : : "memory");
+        PS_RELOAD();
     }
 }
 

@@ -15,7 +15,7 @@ Rules = tuple[tuple[str, str], ...]
 _COMMENT: Final = r"/\*.*?\*/"
 _RULES: Rules = (  # of every device: no compiler is fenced, no pointer names a function
     (r"^ *(#pragma omp|#include) .*\n", ""),
-    (r'__asm__ volatile\(""[^)]*\);', ";"),
+    (r'(?:__asm__ volatile\(""[^)]*\)|PS_RELOAD\(\));', ";"),
     (r"typedef void \(\*ps_activation\)\([^)]*\);", "typedef int ps_activation;"),
     (r"\bactivation\(x, count\)", "PS_CALL(activation, x, count)"),
     (r"^([ \t]+)static const\b", r"\1const"),

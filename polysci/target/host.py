@@ -12,6 +12,7 @@ from pathlib import Path
 from polysci.border.arguments import check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError
+from polysci.target import riscv
 from polysci.target.isa import Isa
 from polysci.target.isas import ISAS, caps, permissions, up_to
 from polysci.target.target import KIB, MIB, Memory, Target
@@ -49,6 +50,9 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
     check_type("isa", isa, str, Isa, type(None))
     fields, cpus = _cpuinfo(root)
     flags = (fields.get("flags") or fields.get("Features") or "").split()
+    flags = flags or riscv.extensions(fields.get("isa", ""))
+    if root == Path("/") and platform.machine() == "riscv64" and "v" in flags:
+        flags = riscv.with_vectors(flags, riscv.vector_bits())
     known = _known_features(flags)
     withheld = _withheld(known) if root == Path("/") else ()
     features = tuple(word for word in known if word not in withheld)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 # The kinds of machines by the feature that each of their instruction sets needs; others: x86-64.
-_MACHINES = {"asimd": "aarch64", "simd128": "wasm32"}
+_MACHINES = {"asimd": "aarch64", "simd128": "wasm32", "v": "riscv64"}
 
 
 @dataclass(frozen=True, slots=True)

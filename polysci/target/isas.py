@@ -60,6 +60,9 @@ def _rows() -> Iterator[Isa]:
     yield wasm
     flags = ("-mrelaxed-simd",)
     yield Isa("wasmrelaxed", ("relaxed_simd",), 4, 16, wasm, own_options=(), own_flags=flags)
+    for bits, more in ((128, ()), (256, ("zvl256b",))):  # of a register, or more; two are a vector
+        march = "_".join(("-march=rv64gcv", *more))
+        yield Isa(f"rvv{bits}", ("v", *more), bits // 16, 16, own_options=(), own_flags=(march,))
     neon = Isa("neon", ("asimd",), 4, 32, own_options=())  # every aarch64 has it
     neondot = Isa("neondot", ("asimddp",), 4, 32, neon, own_options=("dotprod",))
     yield from (neon, neondot, Isa("neonbf16", ("bf16",), 4, 32, neondot))

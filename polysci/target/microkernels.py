@@ -81,20 +81,25 @@ class Microkernel:
         return self.cols // self.lanes
 
     @property
+    def _fills_lines(self) -> bool:
+        """Tell whether a vector of AVX-512 fills a line of the cache."""
+        return self.lanes == 16 and isa_of(self.isa).machine == "x86_64"
+
+    @property
     def shifts_pixels(self) -> bool:
         """Tell whether a stencil moves pixels from tap to tap in registers, and loads them once.
 
         Loads of 64 bytes cross a line wherever they start but at one, and take 2.5 cycles then;
         shorter ones seldom do, and cost less than moving lanes.
         """
-        return self.lanes == 16
+        return self._fills_lines
 
     def streamed_columns(self, item: int) -> int:
         """Columns of results of ``item`` bytes in a store past the caches; 0: there is none.
 
         4-byte results go by vectors; 2-byte ones by lines of 64 bytes, two vectors of AVX-512.
         """
-        return {4: self.lanes, 2: 2 * self.lanes if self.lanes == 16 else 0}.get(item, 0)
+        return {4: self.lanes, 2: 2 * self.lanes if self._fills_lines else 0}.get(item, 0)
 
     @property
     def tile_registers(self) -> TileRegisters | None:

@@ -101,6 +101,18 @@ def test_f32_needs_nothing_narrow() -> None:
         assert "bf16" not in text and "ps_int_" not in text
 
 
+def test_headers_that_end_in_a_machine_serve_all_of_its_sets() -> None:
+    for isa in ("rvv128", "rvv256"):
+        text = headers(HeaderSet(isa, "i16", "u8", "s8"))
+        own = [
+            f"isa_{isa}",
+            *(f"{it}_riscv64" for it in ("isa", "narrow", "dot_i16", "a_i16_boxed")),
+        ]
+        places = [text.index(microkernels.header(name)) for name in own]
+        assert places == sorted(places)
+        assert microkernels.header("nibbles_portable") in headers(HeaderSet(isa, w="s4"))
+
+
 def few_units() -> list[HeaderSet]:
     """Some that have every header together."""
     seen: set[tuple[object, ...]] = set()
@@ -144,7 +156,7 @@ def test_no_header_lies_idle() -> None:
     for path in sorted((ROOT / "microkernels").glob("*.h")):
         text = path.read_text(encoding="utf-8")
         missing = (name for name in ISAS if name not in used)
-        others = ("cuda", "device", "opencl", *DEVICE_ISAS, *missing)
+        others = ("cuda", "device", "opencl", "riscv64", *DEVICE_ISAS, *missing)
         foreign = any(path.stem.endswith(f"_{name}") for name in others)
         added = path.stem in (
             "activations",
@@ -234,6 +246,8 @@ def test_compiler_flags_of_a_row_stand_in_its_text() -> None:
     for isa in ISAS.values():
         more = ("-mrelaxed-simd",) * (isa.name == "wasmrelaxed")
         whole = ("-msimd128", *more) if isa.machine == "wasm32" else ()
+        longer = "_zvl256b" * (isa.name == "rvv256")
+        whole = (f"-march=rv64gcv{longer}",) if isa.machine == "riscv64" else whole
         assert isa.flags == flags_in(target_lines(isa)) == whole
     assert flags_in("/* compile with: -O0 */\nint elsewhere;\n") == ()
 

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import platform
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from polysci.cli import diagnosis
 from polysci.errors import SpecError
 from polysci.printers.headers import attribute
-from polysci.target import host
+from polysci.target import host, riscv
 from polysci.target.host import detect
 from polysci.target.isa import Isa
 from polysci.target.isas import ISAS
@@ -46,7 +47,7 @@ def machine(tmp_path):
 def test_isas_get_better_down_the_table():
     assert next(iter(ISAS)) == "portable"
     assert ISAS["portable"].features == () and attribute(ISAS["portable"]) == ""
-    for machine in ("x86_64", "aarch64"):
+    for machine in ("x86_64", "aarch64", "riscv64"):
         rows = [isa for isa in ISAS.values() if isa.machine in ("", machine)]
         for worse, better in itertools.pairwise(rows):
             assert worse.lanes_f32 <= better.lanes_f32 and worse.registers <= better.registers
@@ -206,6 +207,39 @@ def test_a_server_of_aarch64(machine):
     assert detect("portable", root=root).isa is ISAS["portable"]
     (root / "proc/cpuinfo").write_text(ARM.replace("Features\t: fp asimd ", "Features\t: fp "))
     assert detect(root=root).isa is ISAS["portable"]
+
+
+RISCV = """processor\t: 0
+hart\t\t: 0
+isa\t\t: rv64imafdcv_zicbom_zicsr_zifencei_zvl256b
+mmu\t\t: sv39
+uarch\t\t: spacemit,x60
+
+"""
+
+
+def test_a_board_of_riscv(machine):
+    root = machine("")
+    (root / "proc/cpuinfo").write_text(RISCV * 8)
+    found = detect(root=root)
+    assert found.runnable == tuple(ISAS[name] for name in ("portable", "rvv128", "rvv256"))
+    assert found.isa is ISAS["rvv256"] and found.features == ("v", "zvl256b")
+    (root / "proc/cpuinfo").write_text(RISCV.replace("_zvl256b", ""))
+    assert detect(root=root).isa is ISAS["rvv128"]
+    (root / "proc/cpuinfo").write_text(RISCV.replace("fdcv", "fdc"))
+    assert detect(root=root).isa is ISAS["portable"]
+
+
+def test_extensions_of_riscv_are_words():
+    assert riscv.extensions("rv64imv_zicsr") == ["i", "m", "v", "zicsr"]
+    assert riscv.extensions("rv32imac") == riscv.extensions("") == []
+    assert riscv.with_vectors(["i", "v"], 512) == ["i", "v", "zvl128b", "zvl256b", "zvl512b"]
+    assert riscv.with_vectors(["i", "v"], 0) == ["i"]  # a draft, or withheld
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="this is code of x86-64")
+def test_a_few_bytes_of_code_run():
+    assert riscv.run_code(bytes.fromhex("b82a000000c3")) == 42
 
 
 def test_the_sets_of_another_machine_never_run(machine):
