@@ -144,7 +144,8 @@ def test_no_header_lies_idle() -> None:
     for path in sorted((ROOT / "microkernels").glob("*.h")):
         text = path.read_text(encoding="utf-8")
         missing = (name for name in ISAS if name not in used)
-        others = ("cuda", "device", "opencl", *DEVICE_ISAS, *missing)
+        shared = (word for row in ISAS.values() for word in row.shares)
+        others = ("cuda", "device", "opencl", *DEVICE_ISAS, *missing, *shared)
         foreign = any(path.stem.endswith(f"_{name}") for name in others)
         added = path.stem in (
             "activations",
@@ -234,6 +235,8 @@ def test_compiler_flags_of_a_row_stand_in_its_text() -> None:
     for isa in ISAS.values():
         more = ("-mrelaxed-simd",) * (isa.name == "wasmrelaxed")
         whole = ("-msimd128", *more) if isa.machine == "wasm32" else ()
+        if isa.name.startswith("sve"):
+            whole = (f"-msve-vector-bits={isa.lanes_f32 * 32}",)
         assert isa.flags == flags_in(target_lines(isa)) == whole
     assert flags_in("/* compile with: -O0 */\nint elsewhere;\n") == ()
 
