@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Final
 
@@ -76,15 +76,37 @@ def wait_policy(threads: int, first: str, indent: str) -> str:
 
 
 def file_flags(files: Mapping[str, object]) -> dict[str, str]:
-    """Return FILE_FLAGS_MAKE and FILE_FLAGS_CMAKE: flags that C files ask for; files by path."""
-    by_path = {
-        path: flags for path, text in files.items()
-        if path.endswith(".c") and isinstance(text, str) and (flags := flags_in(text))
-    }  # fmt: skip
-    make = [f"{path.removesuffix('.c')}.o: FLAGS += {' '.join(flags)}\n"
-            for path, flags in by_path.items()]  # fmt: skip
-    cmake = [
-        f'set_source_files_properties({path} PROPERTIES COMPILE_OPTIONS "{";".join(flags)}")\n'
-        for path, flags in by_path.items()
-    ]
-    return {"FILE_FLAGS_MAKE": "".join(make), "FILE_FLAGS_CMAKE": "".join(cmake)}
+    """Return FILE_FLAGS_MAKE and FILE_FLAGS_CMAKE: flags that C files ask for; files by path.
+
+    Files of one kind of processor are empty for others, whose compilers may not know the flags.
+    """
+    texts = {
+        path: text for path, text in files.items() if path.endswith(".c") and isinstance(text, str)
+    }
+    asked = [
+        (path, flags, "#include <arm_sve.h>" in text)
+        for path, text in texts.items() if (flags := flags_in(text))
+    ]  # fmt: skip
+    return {
+        "FILE_FLAGS_MAKE": "".join(f"{_make_flags(*row)}\n" for row in asked),
+        "FILE_FLAGS_CMAKE": "".join(f"{_cmake_flags(*row)}\n" for row in asked),
+    }
+
+
+def _make_flags(path: str, flags: Sequence[str], aarch64: bool) -> str:
+    """Return the line of a Makefile that gives flags to a file."""
+    words = " ".join(flags)
+    if aarch64:
+        words = f"$(if $(filter aarch64% arm64%,$(shell $(CC) -dumpmachine)),{words})"
+    return f"{path.removesuffix('.c')}.o: FLAGS += {words}"
+
+
+def _cmake_flags(path: str, flags: Sequence[str], aarch64: bool) -> str:
+    """Return the lines of a CMakeLists.txt that do so."""
+    properties = f'PROPERTIES COMPILE_OPTIONS "{";".join(flags)}"'
+    line = f"set_source_files_properties({path} {properties})"
+    if not aarch64:
+        return line
+    known = f"KNOWS_FLAGS_OF_{path.removesuffix('.c')}"
+    check = f'include(CheckCCompilerFlag)\ncheck_c_compiler_flag("{" ".join(flags)}" {known})'
+    return f"{check}\nif({known})\n  {line}\nendif()"

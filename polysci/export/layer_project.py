@@ -57,6 +57,7 @@ _PROCESSORS = {
     "immintrin.h": "defined(__x86_64__)",
     "cpuid.h": "defined(__x86_64__)",
     "arm_neon.h": "defined(__aarch64__)",
+    "arm_sve.h": "defined(__aarch64__)",
     "wasm_simd128.h": "defined(__wasm_simd128__)",
     "riscv_vector.h": "defined(__riscv)",
 }

@@ -94,10 +94,9 @@ def lower_problem(
 
 def unit_of(headers: HeaderSet) -> Unit:
     """Return what a choice of headers decides for microkernels."""
-    isa, signed = isa_of(headers.isa), headers.x == "s8"
-    flip = 0
-    if headers.compute == "i8" and isa.tile_registers is None:
-        flip = (0 if signed else -0x80) if "neon" in isa.name else (0x80 if signed else 0)
+    isa, flip = isa_of(headers.isa), 0
+    if headers.compute == "i8" and isa.tile_registers is None and headers.x not in isa.byte_types:
+        flip = 0x80 if headers.x == "s8" else -0x80
     return Unit(
         isa.lanes_f32, headers.compute, headers.x, headers.y, headers.packed_copy, flip,
         isa.tile_registers is not None, headers.compute in isa.matrices, headers.w,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Final
@@ -54,49 +54,53 @@ def headers(unit: HeaderSet) -> str:
         return "\n".join(device_headers(unit))
     kind = "f32" if compute.converts or compute.bytes_of_x else compute.name
     narrow = {unit.compute, unit.x, unit.y, unit.w} != {"f32"}
-    shared = (*isa.chain, isa.machine)  # what ends in the machine serves all of its sets
     way = "boxed" if unit.packed_copy else "direct"
     names = ["prelude", *(["scalar"] if narrow else []), *vector_headers(isa)]
-    names += _narrow_headers(shared) if narrow else []
+    names += _narrow_headers(isa) if narrow else []
     names += [f"x_{unit.x}", f"y_{unit.y}", f"sum_{compute.sum}"]
     blocks = unit.w not in ("f32", "bf16")
     if compute.bytes_of_x:
         for kind_of in ("lanes", "bytes"):
-            names.append(_first([f"{kind_of}_{name}" for name in (*shared, "portable")]))
+            names.append(_first([f"{kind_of}_{name}" for name in (*isa.endings, "portable")]))
         w = unit.w.removesuffix("a8")
         names += [f"w_{w}a8", "dot_rounded", f"rounded_{way}", f"rounding_{compute.name}"]
     elif blocks:
-        fours = [f"nibbles_{name}" for name in (*shared, "portable")]
+        fours = [f"nibbles_{name}" for name in (*isa.endings, "portable")]
         names += [*[_first(fours)] * unit.w.endswith("4"), f"w_{unit.w}", "dot_blocks"]
     elif unit.w != "f32":
         names.append(f"dot_f32_{unit.w}")
     else:
-        names.append(_first([*(f"dot_{kind}_{name}" for name in shared), f"dot_{kind}"]))
-    names.append(_first([f"a_{kind}_{way}_{isa.machine}", f"a_{kind}", f"a_{kind}_{way}"]))
+        names.append(_first([*(f"dot_{kind}_{name}" for name in isa.endings), f"dot_{kind}"]))
+    own = (f"a_{kind}_{way}_{name}" for name in isa.endings)
+    names.append(_first([*own, f"a_{kind}", f"a_{kind}_{way}"]))
     sums = ["blocks", "rounded_blocks" if compute.bytes_of_x else "decoded_blocks"]
     names += ["brgemm", *(sums if blocks else []), "sliding", "grouped", _end(unit)]
-    stacked = [f"stacked_{name}" for name in isa.chain if compute.name == "i8"]
+    stacked = [f"stacked_{name}" for name in isa.endings if compute.name == "i8"]
     names += [name for name in stacked if _exists(name)]
     names += [*(isa.tile_registers.headers if isa.tile_registers else ()), "pack", "panels"]
     names += ["pairs"] * (compute.name == "bf16") + ["pack_blocks"] * bool(compute.bytes_of_x)
     if not narrow:
-        names += [_first([*(f"gaps_{name}" for name in isa.chain), "gaps"]), "swapped", "stencil"]
+        names += [_first([*(f"gaps_{name}" for name in isa.endings), "gaps"]), "swapped", "stencil"]
     texts = [header(name) for name in names]
     return "\n".join([target_lines(isa), *texts])
 
 
-def _narrow_headers(sets: Sequence[str]) -> list[str]:
+def _narrow_headers(isa: Isa) -> list[str]:
     """Return the headers of narrow types; where none takes several vectors, one does so singly."""
-    names = [f"narrow_{name}" for name in reversed(sets) if _exists(f"narrow_{name}")]
+    names = [f"narrow_{name}" for name in reversed(isa.endings) if _exists(f"narrow_{name}")]
     together = any("PS_BF16_PAIRS" in header(name) for name in names)
     return names if together or not names else [*names, "narrow_singly"]
 
 
 def vector_headers(isa: Isa) -> list[str]:
-    """Return the names of an instruction set's vector headers; those that others use come first."""
-    cpu, shared = f"cpu_{isa.machine}", f"isa_{isa.machine}"
-    own = (f"isa_{name}" for name in reversed(isa.chain))
-    return [*[cpu] * _exists(cpu), *own, *[shared] * _exists(shared)]
+    """Return the names of an instruction set's vector headers; those that others use come first.
+
+    A set's own one precedes those that it shares: it says how long vectors are.
+    """
+    cpu = f"cpu_{isa.machine}"
+    names = vector_headers(isa.extends) if isa.extends else [cpu] * _exists(cpu)
+    shared = (f"isa_{name}" for name in reversed(isa.shares))
+    return [*names, f"isa_{isa}", *filter(_exists, shared)]
 
 
 def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:

@@ -14,7 +14,7 @@ from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.target import riscv
 from polysci.target.isa import Isa
-from polysci.target.isas import ISAS, caps, permissions, up_to
+from polysci.target.isas import ISAS, caps, permissions, read_vector_bits, up_to, vectors
 from polysci.target.target import KIB, MIB, Memory, Target
 
 # Where sysfs has no caches: the smallest of any AVX2 server core since 2013.
@@ -53,7 +53,7 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
     flags = flags or riscv.extensions(fields.get("isa", ""))
     if root == Path("/") and platform.machine() == "riscv64" and "v" in flags:
         flags = riscv.with_vectors(flags, riscv.vector_bits())
-    known = _known_features(flags)
+    known = (*_known_features(flags), *_vector_length(flags, root))
     withheld = _withheld(known) if root == Path("/") else ()
     features = tuple(word for word in known if word not in withheld)
     cores = available_cores(root)
@@ -111,6 +111,18 @@ def _known_features(flags: list[str]) -> tuple[str, ...]:
     needed = {feature for isa in ISAS.values() for feature in isa.features}
     prefixes = (*FEATURE_PREFIXES, *(permission.prefix for permission in permissions()))
     return tuple(sorted({w for w in flags if w in needed or w.startswith(prefixes)}))
+
+
+def _vector_length(flags: list[str], root: Path) -> tuple[str, ...]:
+    """Return the length of SVE's vectors as a feature, which cpuinfo does not tell.
+
+    It is this process's; of another ``root`` the one that processes begin with.
+    """
+    if "sve" not in flags:
+        return ()
+    default = root / "proc/sys/abi/sve_default_vector_length"
+    bits = read_vector_bits() if root == Path("/") else 8 * _number(default)
+    return (vectors(bits),) if bits else ()
 
 
 def _withheld(features: tuple[str, ...]) -> tuple[str, ...]:

@@ -54,6 +54,10 @@ class Isa:
     spells them; ``own_options`` the same as compilers spell it, by default without underscores.
     Generated C asks for them function by function; what only a flag of the whole file can say, as
     ``-msve-vector-bits=256``, is in ``own_flags``. ``lanes_f32`` of a vector, vector ``registers``.
+    ``shares`` are the endings of further headers that it uses, the best first: those that sets with
+    vectors of several lengths have in common. ``own_byte_types`` are the types of 8 bits that
+    its products of four take as they are, by default those of what it extends, or u8; x of another
+    type is flipped.
     ``tuning``: CPUs as GCC calls them that are like those that have it, where that is known.
     ``language`` is what code for it is written in: C, or a device's own. ``matrices`` are the types
     whose matrices work-items of a warp multiply together; ``copies_async``: copies into the memory
@@ -68,6 +72,8 @@ class Isa:
     rounds: str = ""
     own_options: tuple[str, ...] | None = None
     own_flags: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
+    own_byte_types: tuple[str, ...] | None = None
     tile_registers: TileRegisters | None = field(default=None, repr=False)
     permission: Permission | None = field(default=None, repr=False)
     tuning: str = ""
@@ -96,6 +102,18 @@ class Isa:
     def chain(self) -> tuple[str, ...]:
         """The names of the set and of all that it extends, the best first."""
         return (self.name, *(self.extends.chain if self.extends else ()))
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """The words in which the names of its headers end, the best first."""
+        return (self.name, *self.shares, *(self.extends.endings if self.extends else ()))
+
+    @property
+    def byte_types(self) -> tuple[str, ...]:
+        """The types of 8 bits of x that its products of four numbers take as they are."""
+        if self.own_byte_types is not None:
+            return self.own_byte_types
+        return self.extends.byte_types if self.extends else ("u8",)
 
     def runs_on(self, features: Iterable[str]) -> bool:
         """Return whether a CPU with these features executes it."""

@@ -20,6 +20,15 @@ from polysci.text.names import known_name, suggest
 _SYS_ARCH_PRCTL, _ARCH_GET_XCOMP_SUPP, _XFEATURE_TILEDATA = 158, 0x1021, 18
 
 
+_PR_SVE_GET_VL, _SVE_VL_BYTES = 51, 0xFFFF  # Documentation/arch/arm64/sve.rst
+
+
+def read_vector_bits() -> int:
+    """Return the bits of a vector of SVE in this process; 0 where the kernel knows of none."""
+    ask: Callable[..., int] = ctypes.CDLL(None).prctl
+    return 8 * (max(0, ask(_PR_SVE_GET_VL, 0, 0, 0, 0)) & _SVE_VL_BYTES)
+
+
 def read_components() -> int:
     """Return the bits of the register sets that the kernel lends; 0 where it cannot be asked."""
     mask = ctypes.c_ulong(0)
@@ -53,6 +62,43 @@ AMX_REGISTERS = TileRegisters(
 )
 
 
+def vectors(bits: int) -> str:
+    """Return the feature of a CPU, or a process, whose vectors of SVE have so many bits."""
+    return f"sve_{bits}_bits"
+
+
+def _riscv64_rows() -> Iterator[Isa]:
+    """Yield the rows of RISC-V by the bits of a register, or more; two registers are a vector."""
+    for bits, more in ((128, ()), (256, ("zvl256b",))):
+        march = "_".join(("-march=rv64gcv", *more))
+        yield Isa(
+            f"rvv{bits}", ("v", *more), bits // 16, 16, own_options=(), own_flags=(march,),
+            shares=("riscv64",),
+        )  # fmt: skip
+
+
+def _aarch64_rows() -> Iterator[Isa]:
+    """Yield the rows of aarch64, those of SVE by the length of vectors.
+
+    Every CPU with vectors of 128 or 256 bits multiplies bf16 and 8-bit numbers of any sign; the one
+    with 512 bits, A64FX, does not.
+    """
+    signed = ("s8",)
+    neon = Isa("neon", ("asimd",), 4, 32, own_options=())  # every aarch64 has it
+    neondot = Isa(
+        "neondot", ("asimddp",), 4, 32, neon, own_options=("dotprod",), own_byte_types=signed
+    )
+    yield from (neon, neondot, Isa("neonbf16", ("bf16",), 4, 32, neondot))
+    for bits in (128, 256, 512):
+        more = ("svebf16", "svei8mm") if bits < 512 else ()
+        yield Isa(
+            f"sve{bits}", ("asimd", "sve", *more, vectors(bits)), bits // 32, 32,
+            own_options=("sve", *(word.removeprefix("sve") for word in more)),
+            own_flags=(f"-msve-vector-bits={bits}",),
+            shares=(*more, "sve"), own_byte_types=("u8", "s8") if more else signed,
+        )  # fmt: skip
+
+
 def _rows() -> Iterator[Isa]:
     """Our rows; of the instruction sets of a machine the best comes last."""
     yield Isa("portable", (), 4, 16)
@@ -60,12 +106,8 @@ def _rows() -> Iterator[Isa]:
     yield wasm
     flags = ("-mrelaxed-simd",)
     yield Isa("wasmrelaxed", ("relaxed_simd",), 4, 16, wasm, own_options=(), own_flags=flags)
-    for bits, more in ((128, ()), (256, ("zvl256b",))):  # of a register, or more; two are a vector
-        march = "_".join(("-march=rv64gcv", *more))
-        yield Isa(f"rvv{bits}", ("v", *more), bits // 16, 16, own_options=(), own_flags=(march,))
-    neon = Isa("neon", ("asimd",), 4, 32, own_options=())  # every aarch64 has it
-    neondot = Isa("neondot", ("asimddp",), 4, 32, neon, own_options=("dotprod",))
-    yield from (neon, neondot, Isa("neonbf16", ("bf16",), 4, 32, neondot))
+    yield from _riscv64_rows()
+    yield from _aarch64_rows()
     avx2 = Isa("avx2", ("avx2", "fma", "f16c"), 8, 16)
     yield from (avx2, Isa("avx2vnni", ("avx_vnni",), 8, 16, avx2))
     features = ("avx512f", "avx512bw", "avx512dq", "avx512vl")

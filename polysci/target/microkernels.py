@@ -90,7 +90,7 @@ class Microkernel:
         """Tell whether a stencil moves pixels from tap to tap in registers, and loads them once.
 
         Loads of 64 bytes cross a line wherever they start but at one, and take 2.5 cycles then;
-        shorter ones seldom do, and cost less than moving lanes.
+        shorter ones seldom do, and cost less than moving lanes. A64FX has lines of 256 bytes.
         """
         return self._fills_lines
 

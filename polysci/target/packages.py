@@ -112,14 +112,14 @@ class MicrokernelPackage:
     microkernels/README.md asks of one. With this in the package's pyproject.toml ::
 
         [project.entry-points."polysci.microkernels"]
-        sve256 = "sve_kernels:PACKAGE"
+        sve256f32mm = "matrix_kernels:PACKAGE"
 
-    and this in ``sve_kernels/__init__.py``, its kernels are searched and exported as ours are::
+    and this in ``matrix_kernels/__init__.py``, its kernels are searched and exported as ours are::
 
         PACKAGE = MicrokernelPackage(
             Path(__file__).parent / "kernels",
-            isas=(Isa("sve256", ("sve",), 8, 32, extends=ISAS["neonbf16"],
-                      own_flags=("-msve-vector-bits=256",)),),
+            isas=(Isa("sve256f32mm", ("svef32mm",), 8, 32, extends=ISAS["sve256"],
+                      own_options=("f32mm",)),),
         )
 
     A package that does not fit is left out, with a logged warning that names it: its instruction

@@ -17,6 +17,22 @@ def test_build_files_give_flags_to_the_files_that_need_them() -> None:
     }
 
 
+def test_flags_of_one_kind_of_processor_are_for_its_compilers() -> None:
+    text = f"/* a schedule */\n{target_lines(ROW)}\n#include <arm_sve.h>\n"
+    flags = file_flags({"lib.c": "int f;\n", "lib_made_up.c": text})
+    condition = "$(filter aarch64% arm64%,$(shell $(CC) -dumpmachine))"
+    assert flags["FILE_FLAGS_MAKE"] == (
+        f"lib_made_up.o: FLAGS += $(if {condition},-msve-vector-bits=256 -DA=1)\n"
+    )
+    assert flags["FILE_FLAGS_CMAKE"] == (
+        "include(CheckCCompilerFlag)\n"
+        'check_c_compiler_flag("-msve-vector-bits=256 -DA=1" KNOWS_FLAGS_OF_lib_made_up)\n'
+        "if(KNOWS_FLAGS_OF_lib_made_up)\n"
+        "  set_source_files_properties(lib_made_up.c PROPERTIES "
+        'COMPILE_OPTIONS "-msve-vector-bits=256;-DA=1")\nendif()\n'
+    )
+
+
 def test_projects_of_our_own_instruction_sets_have_none() -> None:
     assert file_flags({"lib.c": "#define PS_TARGET\n"}) == dict.fromkeys(
         ("FILE_FLAGS_MAKE", "FILE_FLAGS_CMAKE"), ""

@@ -91,6 +91,34 @@ def test_another_kind_of_cpu(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("isas", ["neon,sve128,sve256,sve512", "sve256"])
+def test_the_length_of_vectors_chooses(model: Path, tmp_path: Path, isas: str) -> None:
+    """By the project's own Makefile, on emulated CPUs of several lengths and on one without SVE."""
+    aarch64.need()
+    names, net = isas.split(","), tmp_path / "net"
+    word = "--isas" if len(names) > 1 else "--isa"
+    done("compile", str(model), "--level", "estimate", word, isas, "-o", str(net))
+    built = run("make", "selftest", f"CC={aarch64.COMPILER}", QUICK, cwd=net)
+    assert built.returncode == 0, built.stdout
+    if word == "--isas":
+        (net / "which.c").write_text(
+            '#include <stdio.h>\n#include "tiny.h"\n'
+            "int main(void) { puts(tiny_isa()); return 0; }\n"
+        )
+        words = ("-std=c11", "which.c", "libtiny.a", "-lm", "-pthread", "-o", "which")
+        assert run(aarch64.COMPILER, *words, cwd=net).returncode == 0
+    for cpu in ("sve128", "sve256", "sve512", "neon"):
+        model_of = "cortex-a72" if cpu == "neon" else aarch64.cpu_of(cpu)
+        ran = aarch64.run(net / "selftest", net, cpu=model_of)
+        if cpu not in names:
+            assert ran.returncode == 77, ran.stdout
+            continue
+        assert ran.returncode == 0 and " 0 failed" in ran.stdout, ran.stdout
+        if word == "--isas":
+            assert aarch64.run(net / "which", cpu=model_of).stdout == f"{cpu}\n"
+
+
+@pytest.mark.exhaustive
 def test_a_described_machine(model: Path, tmp_path: Path) -> None:
     done("machine", "-o", str(tmp_path / "it.toml"))
     words = [str(model), "--machine", str(tmp_path / "it.toml"), "-o", str(tmp_path / "net")]

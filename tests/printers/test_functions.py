@@ -26,8 +26,10 @@ from tests.support.kernelunit import STRICT, native
 Array = NDArray[np.generic]
 Function = Callable[..., Array]
 
-# The others add nothing to f32.
-CHECKED = ("portable", "wasm128", "rvv128", "rvv256", "neon", "avx2", "avx512")
+CHECKED = (  # the others add nothing to f32
+    "portable", "wasm128", "rvv128", "rvv256", "neon", "sve128", "sve256", "sve512", "avx2",
+    "avx512",
+)  # fmt: skip
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 SMALLEST = float(np.finfo(np.float32).tiny)  # what is smaller may become 0
 INFINITY, NAN = float("inf"), float("nan")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from polysci.target.isas import ISAS
+
 NATIVE = platform.machine() == "aarch64"
 COMPILER = "gcc" if NATIVE else "aarch64-linux-gnu-gcc"
 EMULATOR = "qemu-aarch64"  # also there: its -cpu takes features away
@@ -32,6 +34,11 @@ def build(out: Path, sources: Sequence[Path], *flags: str) -> Path:
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr[:2000]
     return out
+
+
+def cpu_of(isa: str) -> str:
+    """An emulated CPU with every feature whose vectors are those of an instruction set."""
+    return f"max,sve-default-vector-length={4 * ISAS[isa].lanes_f32}" * ("sve" in isa) or "max"
 
 
 def run(program: Path, *arguments: Path, cpu: str = "max") -> subprocess.CompletedProcess[str]:

@@ -21,10 +21,19 @@ def source_of(folder: Path, group: Group, reserve: str, fault: tuple[str, str] =
     return source
 
 
-def of_machine(machine: str) -> tuple[list[Group], list[Group]]:
-    """The groups of a machine's instruction sets: of every kernel, and small ones of all types."""
+def of_machine(machine: str, but: str = "none") -> tuple[list[Group], list[Group]]:
+    """The groups of a machine's instruction sets: of every kernel, and small ones of all types.
+
+    Those whose name begins with ``but`` are left out.
+    """
+    names = [isa.name for isa in ISAS.values() if isa.machine == machine]
+    return of_isas([name for name in names if not name.startswith(but)])
+
+
+def of_isas(names: Sequence[str]) -> tuple[list[Group], list[Group]]:
+    """The same of some instruction sets."""
     kernels, small = sorted(groups(), key=portable_first), small_groups()
-    every = ([it for it in its if ISAS[it.unit.isa].machine == machine] for its in (kernels, small))
+    every = ([it for it in its if it.unit.isa in names] for its in (kernels, small))
     return next(every), next(every)
 
 

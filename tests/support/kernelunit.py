@@ -50,8 +50,9 @@ ELEMENTS = {
     "i8": ("", "s8"),
     "i16": ("s16", "s16"),
 }
-# What units of 8-bit products add to an x that they do not take as it is.
+# What units of 8-bit products add to an x that they do not take as it is; some take either sign.
 FLIPS = {False: {}, "x86_64": {"s8": 128}, "aarch64": {"u8": -128}}
+OF_EITHER_SIGN = ("sve128", "sve256")
 LIMITS = {"u8": (0, 255), "s8": (-128, 127)}
 
 
@@ -226,6 +227,7 @@ def _defined(unit: HeaderSet) -> dict[str, object]:
     rounds = any(ISAS[name].rounds == "bf16" for name in ISAS[unit.isa].chain)
     x_limits = LIMITS.get(unit.x, (-4, 4))
     w_limits = LIMITS["s8"] if x.integer else (-4, 4)
+    flipped = unit.compute == "i8" and unit.isa not in OF_EITHER_SIGN
     return {
         "TYPE_X": unit.x,
         "TYPE_A": (a or unit.x) if unit.packed_copy else unit.x,
@@ -238,7 +240,7 @@ def _defined(unit: HeaderSet) -> dict[str, object]:
         # Denormals count as zeros where an instruction multiplies bf16 or rounds to it.
         "FLUSHES": int(unit.compute == "bf16" or (rounds and unit.y == "bf16")),
         "COPY_FLUSHES": int(unit.compute == "bf16" or rounds),
-        "FLIP": FLIPS[unit.compute == "i8" and ISAS[unit.isa].machine].get(unit.x, 0),
+        "FLIP": FLIPS[flipped and ISAS[unit.isa].machine].get(unit.x, 0),
     }
 
 

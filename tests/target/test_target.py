@@ -4,6 +4,7 @@ import itertools
 import os
 import platform
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from polysci.printers.headers import attribute
 from polysci.target import host, riscv
 from polysci.target.host import detect
 from polysci.target.isa import Isa
-from polysci.target.isas import ISAS
+from polysci.target.isas import ISAS, read_vector_bits
 from polysci.target.target import KIB, MIB, Memory, Target, size_text
 
 AVX512 = "fpu sse2 avx avx2 f16c fma avx512f avx512bw avx512dq avx512vl"
@@ -200,13 +201,40 @@ def test_a_server_of_aarch64(machine):
     root = machine("")
     (root / "proc/cpuinfo").write_text(ARM * 4)
     found = detect(root=root)
-    arms = [isa for isa in ISAS.values() if isa.machine in ("", "aarch64")]
+    arms = [ISAS[name] for name in ("portable", "neon", "neondot", "neonbf16")]
     assert found.runnable == tuple(arms) and found.isa is arms[-1]
     assert found.features == ("asimd", "asimddp", "asimdhp", "asimdrdm", "bf16", "i8mm")
     assert found.model_name == "part 0xd40 of implementer 0x41" and found.assumed == ()
     assert detect("portable", root=root).isa is ISAS["portable"]
     (root / "proc/cpuinfo").write_text(ARM.replace("Features\t: fp asimd ", "Features\t: fp "))
     assert detect(root=root).isa is ISAS["portable"]
+
+
+@pytest.mark.parametrize(("flags", "length", "isa"), [
+    ("asimddp bf16 sve svebf16 svei8mm", 16, "sve128"),
+    ("asimddp bf16 sve svebf16 svei8mm", 32, "sve256"),
+    ("sve", 64, "sve512"),
+    ("asimddp bf16 sve svebf16 svei8mm", 64, "sve512"),  # whoever made it
+    ("asimddp sve", 32, "neondot"),
+    ("asimddp bf16 sve svebf16 svei8mm", 128, "neonbf16"),  # no kernels of this length
+    ("asimddp bf16 sve svebf16 svei8mm", 0, "neonbf16"),  # the kernel does not tell
+    ("asimddp", 32, "neondot"),
+])  # fmt: skip
+def test_the_length_of_vectors_decides(machine, flags, length, isa):
+    root = machine("")
+    (root / "proc/cpuinfo").write_text(f"processor\t: 0\nFeatures\t: fp asimd {flags}\n")
+    if length:
+        (root / "proc/sys/abi").mkdir(parents=True)
+        (root / "proc/sys/abi/sve_default_vector_length").write_text(f"{length}\n")
+    found = detect(root=root)
+    assert found.isa is ISAS[isa]
+    assert len([row for row in found.runnable if row.name.startswith("sve")]) <= 1
+    assert found.has(f"sve_{8 * length}_bits") == ("sve" in flags.split() and length > 0)
+
+
+def test_a_cpu_without_scalable_vectors_has_no_length():
+    default = Path("/proc/sys/abi/sve_default_vector_length")
+    assert read_vector_bits() == (8 * int(default.read_text()) if detect().has("sve") else 0)
 
 
 RISCV = """processor\t: 0
