@@ -37,8 +37,13 @@ def build(out: Path, sources: Sequence[Path], *flags: str) -> Path:
 
 
 def cpu_of(isa: str) -> str:
-    """An emulated CPU with every feature whose vectors are those of an instruction set."""
-    return f"max,sve-default-vector-length={4 * ISAS[isa].lanes_f32}" * ("sve" in isa) or "max"
+    """An emulated CPU that has an instruction set: a model, or one with every feature.
+
+    Vectors of SVE have the length of the set.
+    """
+    if isa == "sve512":
+        return "a64fx"
+    return f"max,sve-default-vector-length={4 * ISAS[isa].lanes_f32}" if "sve" in isa else "max"
 
 
 def run(program: Path, *arguments: Path, cpu: str = "max") -> subprocess.CompletedProcess[str]:
