@@ -24,9 +24,10 @@ from polysci.export.network_project import (
 )
 from polysci.export.selftest_data import SelftestData, make_selftest_data
 from polysci.lower.weights_file import digest_of, packed_pieces, pieces_of
+from polysci.network.build import runner_of
 from polysci.network.code import arguments_of
-from polysci.network.compiled import Network
-from polysci.network.runner import TensorPort
+from polysci.network.compiled import Network, PlannedNetwork
+from polysci.network.runner import Runner, TensorPort
 from polysci.network.sizes import only_size
 from polysci.numerics.arrays import LINE
 from polysci.numerics.dtypes import array_type
@@ -52,11 +53,12 @@ class BoardMemory:
     outputs: int
 
     @staticmethod
-    def of(network: Network) -> BoardMemory:
+    def of(network: PlannedNetwork) -> BoardMemory:
         """Return what a network takes."""
-        arena, weights = network.code.arena, network.runner.packed_weights()
+        arena, weights = network.code.arena, network.code.weights_file
+        size = LINE + weights.constants_size + weights.packed_size
         inputs, outputs = map(_bytes, (network.inputs, network.outputs))
-        return BoardMemory(LINE + weights.nbytes, max(1, arena.size), arena.state, inputs, outputs)
+        return BoardMemory(size, max(1, arena.size), arena.state, inputs, outputs)
 
     def lines(self) -> list[str]:
         """Return the lines of the command: what lies in flash, and what in RAM."""
@@ -81,15 +83,17 @@ def _bytes(ports: Sequence[TensorPort]) -> int:
     return sum(prod(port.shape) * array_type(port.dtype).itemsize for port in ports)
 
 
-def write_freestanding(network: Network, out: Path, *, force: bool = False) -> list[Path]:
+def write_freestanding(network: PlannedNetwork, out: Path, *, force: bool = False) -> list[Path]:
     """Write freestanding C and its self-test into the directory ``out``; returns the paths written.
 
-    Raises SpecError for a network of several threads that are not of the caller's pool, and as
-    ``write_project`` does.
+    Weights are packed by the same code, which this machine's compiler must take. Raises SpecError
+    for a network of several threads that are not of the caller's pool, and as ``write_project``
+    does.
     """
     check_language(network)
     check_freestanding(out, network.name, network.threads, network.code.pool, force=force)
-    contents = _files(network, make_selftest_data(network))
+    runner = network.runner if isinstance(network, Network) else runner_of(network.code)
+    contents = _files(network, runner, make_selftest_data(network))
     return FREESTANDING.write(out, network.name, contents, force=force)
 
 
@@ -105,10 +109,12 @@ def check_freestanding(
     FREESTANDING.check(out, name, force=force)
 
 
-def _files(network: Network, selftest: SelftestData) -> dict[str, Content]:
-    """Return the content of every file."""
+def _files(
+    network: PlannedNetwork, runner: Runner, selftest: SelftestData
+) -> dict[str, Content]:  # fmt: skip
+    """Return the content of every file; ``runner`` has the weights."""
     name, code = network.name, network.code
-    data, use = network.runner.packed_weights(), BoardMemory.of(network)
+    data, use = runner.packed_weights(), BoardMemory.of(network)
     layers = {path: text for path, text in code.files.items() if path.startswith(f"{name}_")}
     sources = {f"{name}.c": "", **layers, f"{name}_weights.c": ""}
     entry = RunEntry(name, arguments_of(code.placed.program))
@@ -132,16 +138,16 @@ def _files(network: Network, selftest: SelftestData) -> dict[str, Content]:
     return {
         **mark_files(layers, name),
         **FREESTANDING.fill(name, values),
-        f"{name}_weights.c": partial(_weights_text, name, data),
-        f"{name}.weights": partial(packed_pieces, data),
+        f"{name}_weights.c": partial(_weights_text, name, runner),
+        f"{name}.weights": lambda: packed_pieces(runner.packed_weights()),
         DATA: lambda: selftest_bytes(name, [selftest]),
     }
 
 
-def _weights_text(name: str, data: memoryview) -> Iterator[bytes]:
+def _weights_text(name: str, runner: Runner) -> Iterator[bytes]:
     """Yield the file of weights as a constant array in C."""
     yield fill_template("free_weights.c", {"NAME": name, "UPPER": name.upper()}).encode()
-    for piece in packed_pieces(data):
+    for piece in packed_pieces(runner.packed_weights()):
         integers = np.frombuffer(piece, "<u8").tolist()
         for first in range(0, len(integers), _WORDS):
             yield f"    {', '.join(map(hex, integers[first : first + _WORDS]))},\n".encode()

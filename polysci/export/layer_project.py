@@ -58,6 +58,7 @@ _PROCESSORS = {
     "cpuid.h": "defined(__x86_64__)",
     "arm_neon.h": "defined(__aarch64__)",
     "wasm_simd128.h": "defined(__wasm_simd128__)",
+    "arm_mve.h": "defined(__ARM_FEATURE_MVE)",
 }
 
 

@@ -97,7 +97,8 @@ def unit_of(headers: HeaderSet) -> Unit:
     isa, signed = isa_of(headers.isa), headers.x == "s8"
     flip = 0
     if headers.compute == "i8" and isa.tile_registers is None:
-        flip = (0 if signed else -0x80) if "neon" in isa.name else (0x80 if signed else 0)
+        of_signed = isa.machine in ("aarch64", "arm")  # whose units take signed numbers
+        flip = (0 if signed else -0x80) if of_signed else (0x80 if signed else 0)
     return Unit(
         isa.lanes_f32, headers.compute, headers.x, headers.y, headers.packed_copy, flip,
         isa.tile_registers is not None, headers.compute in isa.matrices, headers.w,

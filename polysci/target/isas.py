@@ -60,6 +60,9 @@ def _rows() -> Iterator[Isa]:
     yield wasm
     flags = ("-mrelaxed-simd",)
     yield Isa("wasmrelaxed", ("relaxed_simd",), 4, 16, wasm, own_options=(), own_flags=flags)
+    # Of Armv8.1-M: which compiler options ask for it, the user knows, as -mcpu=cortex-m55.
+    mve = "defined(__ARM_FEATURE_MVE)"
+    yield Isa("helium", ("mve",), 4, 8, own_options=(), condition=mve)
     neon = Isa("neon", ("asimd",), 4, 32, own_options=())  # every aarch64 has it
     neondot = Isa("neondot", ("asimddp",), 4, 32, neon, own_options=("dotprod",))
     yield from (neon, neondot, Isa("neonbf16", ("bf16",), 4, 32, neondot))

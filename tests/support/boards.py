@@ -3,9 +3,12 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from polysci.export.files import fill_template
 
 COMPILER, EMULATOR = "arm-none-eabi-gcc", "qemu-system-arm"
 PACKAGES = "gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm"
@@ -37,3 +40,44 @@ def symbols(program: Path) -> dict[str, tuple[int, int]]:
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     rows = [line.split() for line in done.stdout.splitlines()]
     return {row[3]: (int(row[0], 16), int(row[1], 16)) for row in rows if len(row) == 4}
+
+
+# Of the board with a Cortex-M55: vectors at 0, all else in its large memory.
+PLACES = {
+    "VECTORS": "0", "FLASH": "0x60000000", "FLASH_SIZE": "64M", "RAM": "0x64000000",
+    "RAM_SIZE": "64M", "STACK_SIZE": "1M",
+}  # fmt: skip
+
+
+def build(out: Path, sources: Sequence[Path], *flags: str) -> Path:
+    """One program for a Cortex-M55; a warning is an error."""
+    names = {"NAME": "tests", "UPPER": "TESTS"}
+    for name in ("board.c", "board.h", "board.ld"):
+        (out.parent / name).write_text(fill_template(f"free_{name}", names))
+    places = [f"-Wl,--defsym=board_{name}={place}" for name, place in PLACES.items()]
+    core = ("-mcpu=cortex-m55", "-mfloat-abi=hard", "-ffunction-sections", "-Wl,--gc-sections")
+    linking = ("-nostartfiles", "--specs=rdimon.specs", *places, "-T", out.parent / "board.ld")
+    words = [COMPILER, *core, *STRICT, *flags, "-o", out, *sources, out.parent / "board.c"]
+    done = subprocess.run(
+        [*words, *linking, "-lm"], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr[:2000]
+    return out
+
+
+def run(program: Path, *arguments: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program on the board with a Cortex-M55."""
+    told = "".join(f",arg={word}" for word in (program, *arguments))
+    words = [
+        EMULATOR,
+        "-M",
+        "mps3-an547",
+        "-display",
+        "none",
+        "-monitor",
+        "none",
+        "-serial",
+        "none",
+    ]
+    words += ["-semihosting-config", f"enable=on,target=native{told}", "-kernel", str(program)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)

@@ -49,6 +49,7 @@ def units() -> list[HeaderSet]:
         for packed in (True, False)
     }
     found |= {HeaderSet(isa, w=w) for isa in ("portable", "avx2", "avx512") for w in WEIGHTS}
+    found |= {HeaderSet("helium", "i8", x, y) for x in ("u8", "s8") for y in ("u8", "s8", "s32")}
     rounding = ("portable", "avx2", "avx2vnni", "avx512", "avx512vnni")
     found |= {
         HeaderSet(isa, "a8", w=f"{w}a8", packed_copy=packed)
