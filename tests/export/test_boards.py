@@ -12,6 +12,7 @@ from polysci.quantize import quantize_model
 from tests.support import boards
 from tests.support.command import done
 from tests.support.compiling import saved, tiny
+from tests.support.exported import run
 from tests.support.kernelunit import ROOT
 from tests.support.onnxmodels import model, node, reals
 
@@ -87,6 +88,18 @@ def test_a_network_runs_on_a_board_and_takes_the_memory_that_is_said(tmp_path: P
     project, said = written("mlp", tmp_path, "portable")
     passes(project, "cortex-m7")
     check_memory(project, said, "cortex-m7")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["keyword", "int8", "mlp", "lstm", "tiny"])
+def test_networks_run_on_helium(tmp_path: Path, name: str) -> None:
+    """Their weights are packed here, by the same C without its intrinsics."""
+    boards.need()
+    project, said = written(name, tmp_path, "helium")
+    passes(project, "cortex-m55")
+    check_memory(project, said, "cortex-m55")
+    here = run("make", "check", "CFLAGS=-O1 -Werror", cwd=project)
+    assert here.returncode == 0 and " 0 failed" in here.stdout, here.stdout
 
 
 @pytest.mark.exhaustive
