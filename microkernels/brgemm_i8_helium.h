@@ -25,12 +25,14 @@ PS_INLINE int8x16_t ps_four_words(const ps_a *row, const ps_wide *filling, int64
 PS_INLINE void ps_four_steps(int32_t (*sums)[4], ps_tile t, uint32_t rows, const ps_wide *filling,
                              const ps_a *restrict a, const ps_b *restrict b, int64_t a_k, int width)
 {
+    __asm__ volatile("" : : : "memory"); /* four steps load their own operands: see ps_steps */
     const int32x4x4_t columns = vld4q_s32((const int32_t *)(const void *)b);
     PS_UNROLL
     for (int i = 0; i < t.rows; ++i) {
         const int real = rows >> i & 1;
         if (!real && !filling)
             continue;
+        __asm__ volatile("" : : : "memory"); /* one row at a time */
         const int8x16_t x = ps_four_words(a + ps_a_row(t, i), real ? 0 : filling, a_k, width);
         PS_UNROLL
         for (int j = 0; j < 4; ++j)

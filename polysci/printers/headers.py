@@ -73,7 +73,9 @@ def headers(unit: HeaderSet) -> str:
         names.append(_first([*(f"dot_{kind}_{name}" for name in isa.chain), f"dot_{kind}"]))
     names.append(_first([f"a_{kind}", f"a_{kind}_{way}"]))
     sums = ["blocks", "rounded_blocks" if compute.bytes_of_x else "decoded_blocks"]
-    names += ["brgemm", *(sums if blocks else []), "sliding", "grouped", _end(unit)]
+    diagonal = [f"diagonal_{compute.name}_{name}" for name in isa.chain]
+    names += ["brgemm", *(sums if blocks else []), *filter(_exists, diagonal)]
+    names += ["sliding", "grouped", _end(unit)]
     stacked = [f"stacked_{name}" for name in isa.chain if compute.name == "i8"]
     runs = [f"brgemm_{compute.name}_{name}" for name in isa.chain if not blocks]
     names += [name for name in (*stacked, *runs) if _exists(name)]

@@ -26,7 +26,14 @@ from tests.support.kernelunit import STRICT, native
 Array = NDArray[np.generic]
 Function = Callable[..., Array]
 
-CHECKED = ("portable", "wasm128", "neon", "avx2", "avx512")  # the others add nothing to f32
+CHECKED = (
+    "portable",
+    "wasm128",
+    "helium",
+    "neon",
+    "avx2",
+    "avx512",
+)  # the others add nothing to f32
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 SMALLEST = float(np.finfo(np.float32).tiny)  # what is smaller may become 0
 INFINITY, NAN = float("inf"), float("nan")
