@@ -16,7 +16,7 @@ from tests.support.exported import run
 from tests.support.kernelunit import ROOT
 from tests.support.onnxmodels import model, node, reals
 
-EXAMPLE = ROOT / "examples/microcontroller/keyword.py"
+EXAMPLE = ROOT / "examples/microcontroller/spotting.py"
 ESTIMATE = ("--level", "estimate", "--freestanding")
 
 

@@ -1,6 +1,6 @@
 """Write a network that spots keywords, of random weights, and samples of its input.
 
-``python examples/microcontroller/keyword.py keyword.onnx samples.npz``: a small DS-CNN, of the
+``python examples/microcontroller/spotting.py keyword.onnx samples.npz``: a small DS-CNN, of the
 shape of Zhang et al., Hello Edge: Keyword Spotting on Microcontrollers (2017). It takes 49 frames
 of 10 coefficients and gives the probability of 12 words. It needs the extra ``[onnx]``.
 """
