@@ -13,7 +13,8 @@ PS_INLINE void ps_slide_over(ps_acc *acc, ps_tile t, uint64_t pixels, const ps_w
     enum { HELD = 8 }; /* vectors of B that stay in registers */
     const int wide = t.rows < t.wrap ? t.rows : t.wrap, every = (int)(t.a_inner / step);
     const int span = (wide - 1) * every + taps, lines = (t.rows + wide - 1) / wide;
-    const int hold = taps * t.vecs <= HELD;
+    const int vectors = (t.rows + taps) * t.vecs; /* beside them pixels and a product */
+    const int hold = taps * t.vecs <= HELD && (PS_REGISTERS > 8 || vectors + 2 <= PS_REGISTERS);
     _Alignas(64) ps_wide bv[HELD];
     PS_RELOAD();
     if (hold) {

@@ -77,7 +77,8 @@ def check_output(arguments: argparse.Namespace) -> None:
 
 def check_folder(arguments: argparse.Namespace, name: str) -> None:
     """Raise what is wrong with the folder of -o."""
-    from polysci.export.network_project import check_freestanding, check_package, check_project
+    from polysci.export.freestanding import check_freestanding
+    from polysci.export.network_project import check_package, check_project
     from polysci.export.web_project import check_web, is_web
 
     out = Path(arguments.out)
@@ -128,11 +129,14 @@ def write_sizes(arguments: argparse.Namespace, read: Read, plan: Plan) -> int:
 
 
 def write_output(arguments: argparse.Namespace, network: Network) -> None:
-    from polysci.export.network_project import write_freestanding, write_package, write_project
+    from polysci.export.freestanding import BoardMemory, write_freestanding
+    from polysci.export.network_project import write_package, write_project
     from polysci.network.compiled import use_pool
 
     out, network = Path(arguments.out), use_pool(network, arguments.pool)
+    lines = list[str]()
     if arguments.freestanding:
+        lines = BoardMemory.of(network).lines()
         paths = write_freestanding(network, out, force=arguments.force)
     elif arguments.python:
         paths = write_package(network, out, force=arguments.force)
@@ -141,8 +145,8 @@ def write_output(arguments: argparse.Namespace, network: Network) -> None:
             network, out, embed=arguments.embed, packed=arguments.packed_weights,
             force=arguments.force,
         )  # fmt: skip
-    for path in paths:
-        (shared.say if arguments.json else print)(str(path))
+    for line in (*paths, *lines):
+        (shared.say if arguments.json else print)(str(line))
 
 
 def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:

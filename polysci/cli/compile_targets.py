@@ -95,13 +95,14 @@ def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
     machine = shared.machine_of(arguments)
     if machine is None:
         return []
-    if arguments.freestanding:
+    target = shared.target_of(arguments)
+    if arguments.freestanding and not target.isa.condition:
         raise SpecError("--freestanding: weights are packed here, by code that runs here")
     if not arguments.out:
         raise SpecError(f"--isa {arguments.isa}: nothing of it runs here; it needs -o DIR")
     if arguments.python:
         raise SpecError(f"--isa {arguments.isa}: a package holds code that runs here, of this CPU")
-    return [SearchTarget(shared.target_of(arguments), machine, "estimate")]
+    return [SearchTarget(target, machine, "estimate")]
 
 
 def target_options(target: SearchTarget, arguments: argparse.Namespace) -> CompileOptions:
@@ -135,6 +136,7 @@ def plan_for(target: SearchTarget, arguments: argparse.Namespace, graph: Graph) 
 
 def write_for(targets: Sequence[SearchTarget], arguments: argparse.Namespace, graph: Graph) -> int:
     """Plan for each target, then write a project."""
+    from polysci.export.freestanding import BoardMemory, write_freestanding
     from polysci.export.isa_choice import IsaChoice
     from polysci.export.network_project import write_project
     from polysci.export.web_project import is_web, write_web
@@ -158,14 +160,18 @@ def write_for(targets: Sequence[SearchTarget], arguments: argparse.Namespace, gr
         for target in targets
     ]  # fmt: skip
     out, embed, force = Path(arguments.out), arguments.embed, arguments.force
-    if is_web(targets[0].target.isa):
+    lines = list[str]()
+    if arguments.freestanding:
+        paths = write_freestanding(plans[0], out, force=force)
+        lines = BoardMemory.of(plans[0]).lines()
+    elif is_web(targets[0].target.isa):
         paths = write_web(plans, out, name, embed=embed, force=force)
     else:
         paths = write_project(
             IsaChoice(name, tuple(plans)) if several else plans[0], out,
             embed=embed, packed=arguments.packed_weights, force=force,
         )  # fmt: skip
-    print("\n".join(map(str, paths)))
+    print("\n".join(map(str, (*paths, *lines))))
     return 0
 
 

@@ -106,8 +106,12 @@ NETWORK_PACKAGE = ExportKind(
     ("{0}/{0}.h", "{0}/{0}.c", "{0}/{0}_*.c", "{0}/{0}.weights", "{0}/_native.so"), _MADE_BY_PIP,
 )  # fmt: skip
 FREESTANDING = ExportKind(
-    {**_C, "{0}.h": "free.h", "{0}.c": "free.c", "selftest.c": "free_selftest.c"},
-    ("{0}_*.c", "{0}.weights", "selftest.data"), ("lib{0}.a", "{0}.o", "{0}_*.o", "selftest"),
+    {
+        **_C, "{0}.h": "free.h", "{0}.c": "free.c", "selftest.c": "free_selftest.c",
+        "board.h": "free_board.h", "board.c": "free_board.c", "board.ld": "free_board.ld",
+    },
+    ("{0}_*.c", "{0}.weights", "selftest.data"),
+    ("lib{0}.a", "{0}.o", "{0}_*.o", "selftest", "board"),
 )  # fmt: skip
 WEB_EMBEDDED = ExportKind(
     {

@@ -60,6 +60,7 @@ _PROCESSORS = {
     "arm_sve.h": "defined(__aarch64__)",
     "wasm_simd128.h": "defined(__wasm_simd128__)",
     "riscv_vector.h": "defined(__riscv)",
+    "arm_mve.h": "defined(__ARM_FEATURE_MVE)",
 }
 
 

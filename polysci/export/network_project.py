@@ -1,22 +1,18 @@
-"""A network as a C project, as freestanding C, or as a Python package that needs NumPy only."""
+"""A network as a C project, or as a Python package that needs NumPy only."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-
-import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export.build_texts import build_values, wait_policy
 from polysci.export.device_host import device_values, network_files
 from polysci.export.files import (
-    FREESTANDING,
     NETWORK_PACKAGE,
     NETWORK_PROJECT,
     Content,
@@ -26,28 +22,26 @@ from polysci.export.files import (
 )
 from polysci.export.isa_choice import IsaChoice
 from polysci.export.selftest_data import SelftestData, make_selftest_data
-from polysci.lower.weights_file import Chunk, digest_of, packed_pieces, pieces_of
+from polysci.lower.weights_file import Chunk, packed_pieces
 from polysci.network.build import runner_of
-from polysci.network.code import Code, arguments_of, describe_size, use_packed_weights
+from polysci.network.code import Code, describe_size, use_packed_weights
 from polysci.network.compiled import Network, PlannedNetwork
 from polysci.network.runner import Runner, TensorPort
 from polysci.network.sizes import SizedNetworks, only_size
-from polysci.numerics.arrays import LINE
-from polysci.printers.network import OPENMP, RunEntry, print_stages, size_constants
+from polysci.printers.network import OPENMP
 from polysci.text import names
 from polysci.text.tables import bytes_text
 
 DATA = "selftest.data"
 HEAD = 64  # bytes before the arrays
 HARDLY_LARGER = 1.1
-_WORDS = 4  # of 64 bits, in a line of weights as C
 _TYPES = MappingProxyType(
     {"bf16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64", "bool": "U8"}
     | {f"{sign}int{n}": f"{s}{n}" for sign, s in (("", "S"), ("u", "U")) for n in (8, 16, 32, 64)}
 )
 
 
-def _check_language(network: PlannedNetwork) -> None:
+def check_language(network: PlannedNetwork) -> None:
     """Raise UnsupportedError for the code of a device."""
     if network.code.isa.language != "c":
         raise UnsupportedError(f"export: {network.name} is code of {network.code.isa}, not C")
@@ -81,7 +75,7 @@ def write_project(
             f"{network.name}: data decides sizes of it, and so it has code of one instruction set"
         )
     if isinstance(network, IsaChoice):
-        _check_language(network.first)
+        check_language(network.first)
         whole, sources = only_size(network.first), _choice_sources(network)
     else:
         whole = network if isinstance(network, SizedNetworks) else only_size(network)
@@ -169,7 +163,7 @@ def project_files(
     name, code, texts = network.name, network.whole.code, dict(sources.files)
     device = network.on_device
     if kind is not NETWORK_PROJECT:
-        _check_language(network.whole)
+        check_language(network.whole)
     base = {
         "NAME": name, "UPPER": name.upper(),
         **(device_values(network.whole.options.target.backend, name) if device else {}),
@@ -305,79 +299,12 @@ def table_rows(network: PlannedNetwork) -> list[str]:
     ]
 
 
-def write_freestanding(network: Network, out: Path, *, force: bool = False) -> list[Path]:
-    """Write freestanding C and its self-test into the directory ``out``; returns the paths written.
-
-    Raises SpecError for a network of several threads that are not of the caller's pool, and as
-    ``write_project`` does.
-    """
-    _check_language(network)
-    check_freestanding(out, network.name, network.threads, network.code.pool, force=force)
-    contents = _freestanding_files(network, make_selftest_data(network))
-    return FREESTANDING.write(out, network.name, contents, force=force)
-
-
-def check_freestanding(
-    out: Path, name: str, threads: int, pool: str, *, force: bool = False
-) -> None:
-    """Raise what ``write_freestanding`` would find wrong, before there is a network."""
-    if threads > 1 and pool != "callback":
-        raise SpecError(
-            f"threads={threads}: freestanding code has one thread, or with callback:{threads} "
-            "those of a pool of yours"
-        )
-    FREESTANDING.check(out, name, force=force)
-
-
-def _freestanding_files(network: Network, selftest: SelftestData) -> dict[str, Content]:
-    """Return the content of every file."""
-    name, code = network.name, network.code
-    data = network.runner.packed_weights()
-    layers = {path: text for path, text in code.files.items() if path.startswith(f"{name}_")}
-    sources = {f"{name}.c": "", **layers, f"{name}_weights.c": ""}
-    size, entry = LINE + data.nbytes, RunEntry(name, arguments_of(code.placed.program))
-    memory = {"ARENA": max(1, code.arena.size), "WEIGHTS": size}
-    memory |= {"STATE": code.arena.state} if code.arena.state else {}
-    values = {
-        **code.values,
-        **program_values(only_size(network)),
-        **build_values(sources, f"{name}.h", network.threads, code.pool, exact=True),
-        **memory_values(code),
-        **selftest.values(),
-        "FREE": "yes",
-        "TITLE": f"A network of {code.values['SIZE']} in freestanding C11",
-        "CPUS": f"these features: {code.values['FEATURES']}",
-        "CODE": print_stages(code.values),
-        "DIGEST": digest_of(pieces_of(data)),
-        "SIZES": size_constants([entry], name, memory),
-        "TABLE": "\n".join(table_rows(network)),
-        "WEIGHTS_TEXT": bytes_text(size),
-    }
-    return {
-        **mark_files(layers, name),
-        **FREESTANDING.fill(name, values),
-        f"{name}_weights.c": partial(_weights_text, name, data),
-        f"{name}.weights": partial(packed_pieces, data),
-        DATA: lambda: selftest_bytes(name, [selftest]),
-    }
-
-
-def _weights_text(name: str, data: memoryview) -> Iterator[bytes]:
-    """Yield the file of weights as a constant array in C."""
-    yield fill_template("free_weights.c", {"NAME": name, "UPPER": name.upper()}).encode()
-    for piece in packed_pieces(data):
-        integers = np.frombuffer(piece, "<u8").tolist()
-        for first in range(0, len(integers), _WORDS):
-            yield f"    {', '.join(map(hex, integers[first : first + _WORDS]))},\n".encode()
-    yield b"};\n"
-
-
 def write_package(network: Network, out: Path, *, force: bool = False) -> list[Path]:
     """Write ``out/NAME``: with ``out`` on the path, ``from NAME import net`` works without polysci.
 
     Returns the paths written. Raises as ``write_project`` does.
     """
-    _check_language(network)
+    check_language(network)
     check_package(out, network.name, force=force)
     contents = _package_files(network, make_selftest_data(network))
     return NETWORK_PACKAGE.write(out, network.name, contents, force=force)

@@ -74,15 +74,30 @@ def headers(unit: HeaderSet) -> str:
     own = (f"a_{kind}_{way}_{name}" for name in isa.endings)
     names.append(_first([*own, f"a_{kind}", f"a_{kind}_{way}"]))
     sums = ["blocks", "rounded_blocks" if compute.bytes_of_x else "decoded_blocks"]
-    names += ["brgemm", *(sums if blocks else []), "sliding", "grouped", _end(unit)]
+    diagonal = [f"diagonal_{compute.name}_{name}" for name in isa.endings]
+    names += ["brgemm", *(sums if blocks else []), *filter(_exists, diagonal)]
+    names += ["sliding", "grouped", _end(unit)]
     stacked = [f"stacked_{name}" for name in isa.endings if compute.name == "i8"]
-    names += [name for name in stacked if _exists(name)]
+    runs = [f"brgemm_{compute.name}_{name}" for name in isa.endings if not blocks]
+    names += [name for name in (*stacked, *runs) if _exists(name)]
     names += [*(isa.tile_registers.headers if isa.tile_registers else ()), "pack", "panels"]
     names += ["pairs"] * (compute.name == "bf16") + ["pack_blocks"] * bool(compute.bytes_of_x)
     if not narrow:
         names += [_first([*(f"gaps_{name}" for name in isa.endings), "gaps"]), "swapped", "stencil"]
-    texts = [header(name) for name in names]
-    return "\n".join([target_lines(isa), *texts])
+    return "\n".join([target_lines(isa), *(header_for(name, isa) for name in names)])
+
+
+def header_for(name: str, isa: Isa) -> str:
+    """Return a header of an instruction set; of one that few compilers know with what others take.
+
+    That is the portable header of the same kind, if there is one.
+    """
+    own = header(name)
+    if not isa.condition or not name.endswith(f"_{isa}"):
+        return own
+    other = f"{name.removesuffix(f'_{isa}')}_portable"
+    rest = f"#else\n{header(other)}" if _exists(other) else ""
+    return f"#if {isa.condition}\n{own}{rest}#endif\n"
 
 
 def _narrow_headers(isa: Isa) -> list[str]:

@@ -16,10 +16,15 @@ from polysci.printers import openmp
 from polysci.printers.c import CPrinter
 from polysci.printers.c_values import c_type
 from polysci.printers.definitions import trim
-from polysci.printers.headers import FUNCTION_HEADERS, ROUTINES, target_lines, vector_headers
+from polysci.printers.headers import (
+    FUNCTION_HEADERS,
+    ROUTINES,
+    header_for,
+    target_lines,
+    vector_headers,
+)
 from polysci.printers.interface import SCALES, TEAM
 from polysci.target.isa import Isa
-from polysci.target.microkernels import header
 from polysci.text import templates
 from polysci.text.names import remark
 
@@ -434,7 +439,7 @@ def code_values(isa: Isa, values: Mapping[str, str]) -> dict[str, str]:
 def headers_for(isa: Isa, code: str) -> str:
     """Return vector types and functions that C text of an instruction set uses."""
     names = ["prelude", "scalar", *vector_headers(isa)]
-    texts = [header(name) for name in (*names, *FUNCTION_HEADERS, ROUTINES)]
+    texts = [header_for(name, isa) for name in (*names, *FUNCTION_HEADERS, ROUTINES)]
     return trim([target_lines(isa), *texts], code)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 # The kinds of machines by the feature that each of their instruction sets needs; others: x86-64.
-_MACHINES = {"asimd": "aarch64", "simd128": "wasm32", "v": "riscv64"}
+_MACHINES = {"asimd": "aarch64", "simd128": "wasm32", "v": "riscv64", "mve": "arm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ class Isa:
     ``tuning``: CPUs as GCC calls them that are like those that have it, where that is known.
     ``language`` is what code for it is written in: C, or a device's own. ``matrices`` are the types
     whose matrices work-items of a warp multiply together; ``copies_async``: copies into the memory
-    of a group run beside what its items do.
+    of a group run beside what its items do. ``condition`` is C that tells a compiler of the set
+    from others, which take the portable text in place of its headers; empty: all have the set.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Isa:
     language: str = "c"
     matrices: tuple[str, ...] = ()
     copies_async: bool = False
+    condition: str = ""
 
     @property
     def features(self) -> tuple[str, ...]:

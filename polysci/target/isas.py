@@ -101,11 +101,16 @@ def _aarch64_rows() -> Iterator[Isa]:
 
 def _rows() -> Iterator[Isa]:
     """Our rows; of the instruction sets of a machine the best comes last."""
+    yield Isa("scalar", (), 1, 32)
     yield Isa("portable", (), 4, 16)
     wasm = Isa("wasm128", ("simd128",), 4, 16, own_options=(), own_flags=("-msimd128",))
     yield wasm
     flags = ("-mrelaxed-simd",)
     yield Isa("wasmrelaxed", ("relaxed_simd",), 4, 16, wasm, own_options=(), own_flags=flags)
+    # Of Armv8.1-M: which compiler options ask for it, the user knows, as -mcpu=cortex-m55.
+    mve = "defined(__ARM_FEATURE_MVE)"
+    signed = ("s8",)
+    yield Isa("helium", ("mve",), 4, 8, own_options=(), own_byte_types=signed, condition=mve)
     yield from _riscv64_rows()
     yield from _aarch64_rows()
     avx2 = Isa("avx2", ("avx2", "fma", "f16c"), 8, 16)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polysci.export.network_project import write_freestanding
+from polysci.export.freestanding import write_freestanding
 from polysci.network.compiled import Network
 from tests.printers.test_sanitized import every_form
 from tests.support import aarch64

@@ -8,7 +8,8 @@ import pytest
 import polysci
 from polysci import Generation
 from polysci.errors import SpecError
-from polysci.export.network_project import write_freestanding, write_project
+from polysci.export.freestanding import write_freestanding
+from polysci.export.network_project import write_project
 from polysci.network.compiled import Network
 from polysci.network.sizes import join_sizes
 from tests.support.exported import WARNINGS, numbers_of, run

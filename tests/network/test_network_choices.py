@@ -13,7 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from polysci.errors import PolysciError
-from polysci.export.network_project import write_freestanding, write_project
+from polysci.export.freestanding import write_freestanding
+from polysci.export.network_project import write_project
 from polysci.frontends.onnx import reference
 from polysci.graph.differentiate import pull_back
 from polysci.graph.graph import Graph

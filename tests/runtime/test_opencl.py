@@ -12,7 +12,8 @@ import pytest
 
 import polysci
 from polysci.errors import BuildError, PolysciError, SpecError, UnsupportedError
-from polysci.export.network_project import write_freestanding, write_package
+from polysci.export.freestanding import write_freestanding
+from polysci.export.network_project import write_package
 from polysci.measure.check import check
 from polysci.network.compiled import CompileOptions, compile_network, rebuild_network
 from polysci.network.debug import compare_tensors, first_wrong, tensors

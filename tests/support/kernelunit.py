@@ -51,7 +51,7 @@ ELEMENTS = {
     "i16": ("s16", "s16"),
 }
 # What units of 8-bit products add to an x that they do not take as it is; some take either sign.
-FLIPS = {False: {}, "x86_64": {"s8": 128}, "aarch64": {"u8": -128}}
+FLIPS = {False: {}, "x86_64": {"s8": 128}, "aarch64": {"u8": -128}, "arm": {"u8": -128}}
 OF_EITHER_SIGN = ("sve128", "sve256")
 LIMITS = {"u8": (0, 255), "s8": (-128, 127)}
 
@@ -166,10 +166,15 @@ def small_groups() -> list[Group]:
     Stencils have one choice of types.
     """
     found: dict[HeaderSet, list[Microkernel]] = {}
+    widest: dict[tuple[str, ...], int] = {}
+    for kernel in on_vectors():
+        key = (kernel.family, kernel.isa, kernel.compute)
+        widest[key] = max(kernel.vecs, widest.get(key, 0))
     for group in groups():
-        if group.kernels[0].stencil:
+        first = group.kernels[0]
+        if first.stencil:
             continue
-        if group.kernels[0].vecs == (1 if group.kernels[0].shifts > 1 else 2):
+        if first.vecs == min(2, widest[first.family, first.isa, first.compute]):
             kernel = group.kernels[:SMALL_ROWS][-1]
             for unit in _units(kernel):
                 found.setdefault(unit, []).append(kernel)
@@ -225,6 +230,7 @@ def _defined(unit: HeaderSet) -> dict[str, object]:
     compute, x, y = COMPUTES[unit.compute], DTYPES[unit.x], DTYPES[unit.y]
     a, b = ELEMENTS[unit.compute]
     rounds = any(ISAS[name].rounds == "bf16" for name in ISAS[unit.isa].chain)
+    flushes = compute.name == "f32" and ISAS[unit.isa].machine == "arm"  # all that MVE computes
     x_limits = LIMITS.get(unit.x, (-4, 4))
     w_limits = LIMITS["s8"] if x.integer else (-4, 4)
     flipped = unit.compute == "i8" and unit.isa not in OF_EITHER_SIGN
@@ -238,7 +244,7 @@ def _defined(unit: HeaderSet) -> dict[str, object]:
         "SCALED": int(y.bytes == 1),
         "SPLIT": int(y == compute.sum),
         # Denormals count as zeros where an instruction multiplies bf16 or rounds to it.
-        "FLUSHES": int(unit.compute == "bf16" or (rounds and unit.y == "bf16")),
+        "FLUSHES": int(flushes or unit.compute == "bf16" or (rounds and unit.y == "bf16")),
         "COPY_FLUSHES": int(unit.compute == "bf16" or rounds),
         "FLIP": FLIPS[flipped and ISAS[unit.isa].machine].get(unit.x, 0),
     }

@@ -6,10 +6,15 @@
  * @DERIVED@.
  * Exit status: 0 all passed, 1 some failed, 77 this CPU cannot run it. */
 #include "@NAME@.h"
+#ifdef ON_BOARD
+#include "board.h"
+#endif
 
 #include <math.h>
 @?CALLBACK@
+#ifndef ON_BOARD
 #include <pthread.h>
+#endif
 @/CALLBACK@
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +73,14 @@ int main(int argc, char **argv)
 @/CALLBACK@
         for (int i = 0; i < OUTPUTS; ++i)
             memset(y[i], 0xa5, size_of(&outputs[i]));
+#ifdef ON_BOARD
+        board_begin();
+#endif
         const int code = run(places[place], arena, x, y);
+#ifdef ON_BOARD
+        const uint32_t ticks = board_ticks(), stack = board_stack_used();
+        printf("stack: %lu bytes; SysTick: %lu\n", (unsigned long)stack, (unsigned long)ticks);
+#endif
         expect(code == @UPPER@_OK@?VERDICT@ || code == @UPPER@_TOO_LONG@/VERDICT@, "a run failed");
         for (int i = 0; i < OUTPUTS; ++i) {
             const double error = port_error(&outputs[i], y[i], wanted[i]);

@@ -54,7 +54,56 @@ example: main.c @DEPENDS@ lib@NAME@.a
 check: selftest # which says 77 where @?DEVICE@there is no device@/DEVICE@@!DEVICE@this CPU cannot run it@/DEVICE@
 	./selftest . || test $$? -eq 77
 
+@?FREE@
+# The same on a board without an operating system, by default a Cortex-M55 that qemu imitates: `make board`
+# runs the self-test there, `make size` tells the bytes of the library, of which text lies in flash.  Both
+# need a bare-metal compiler with newlib; Debian's packages are gcc-arm-none-eabi,
+# libnewlib-arm-none-eabi and qemu-system-arm.  `make board CPU=cortex-m7` takes another core; for a board
+# of your own say where its memory begins and what runs a program with semihosting:
+#   make board CPU=cortex-m7 VECTORS=0x8000000 FLASH=0x8000400 RAM=0x24000000 RAM_SIZE=512K RUN=./run.sh
+# CPU: cortex-m4, cortex-m7, cortex-m55, or what else the compiler knows.  FLOAT=soft: no FPU.
+CROSS = arm-none-eabi-
+CPU = cortex-m55
+FLOAT = hard
+VECTORS = 0
+FLASH = $(or $(FLASH_$(CPU)),0x400)
+FLASH_SIZE = 3M
+RAM = $(or $(RAM_$(CPU)),0x20000000)
+RAM_SIZE = 4M
+STACK_SIZE = 64K
+RUN = qemu-system-arm -M $(MACHINE_$(CPU)) -display none -monitor none -serial none \
+	-semihosting-config enable=on,target=native -icount shift=0 -kernel
+MACHINE_cortex-m4 = mps2-an386
+MACHINE_cortex-m7 = mps2-an500
+MACHINE_cortex-m55 = mps3-an547
+FLASH_cortex-m55 = 0x60000000
+RAM_cortex-m55 = 0x21000000
+BOARD_FLAGS = $(FLAGS) -mcpu=$(CPU) -mfloat-abi=$(FLOAT) -ffunction-sections -fdata-sections
+PLACES = $(foreach word,VECTORS FLASH FLASH_SIZE RAM RAM_SIZE STACK_SIZE,-Wl,--defsym=board_$(word)=$($(word)))
+
+board: board/$(CPU)/selftest
+	$(RUN) board/$(CPU)/selftest
+
+size: board/$(CPU)/lib@NAME@.a
+	$(CROSS)size -t board/$(CPU)/lib@NAME@.a
+
+board/$(CPU)/%.o: %.c @DEPENDS@ board.h
+	@mkdir -p board/$(CPU)
+	$(CROSS)gcc $(BOARD_FLAGS) -ffreestanding -c -o $@ $<
+
+board/$(CPU)/lib@NAME@.a: $(OBJECTS:%=board/$(CPU)/%)
+	rm -f $@
+	$(CROSS)ar rcs $@ $(OBJECTS:%=board/$(CPU)/%)
+
+board/$(CPU)/selftest: selftest.c board.c board.h board.ld @DEPENDS@ board/$(CPU)/lib@NAME@.a
+	$(CROSS)gcc $(BOARD_FLAGS) -DON_BOARD -nostartfiles --specs=rdimon.specs $(PLACES) -T board.ld \
+		-Wl,--gc-sections -o $@ selftest.c board.c board/$(CPU)/lib@NAME@.a -lm
+
+@/FREE@
 clean:
 	rm -f $(OBJECTS) lib@NAME@.a lib@NAME@.so selftest example
+@?FREE@
+	rm -rf board
+@/FREE@
 
-.PHONY: all check clean
+.PHONY: all check clean@?FREE@ board size@/FREE@

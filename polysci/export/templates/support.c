@@ -288,6 +288,9 @@ static int filled(const port *p, void *array, const char *path)
 @/INPUTS@
 @?CALLBACK@
 
+#ifdef ON_BOARD /* which has one thread */
+#define run_parts run_in_turn
+#else
 /* A pool: a thread for each part but the first. One that keeps its threads is faster. */
 typedef struct {
     @NAME@_part *part;
@@ -318,6 +321,7 @@ static void run_parts(void *pool, int parts, @NAME@_part *part, void *data)
     while (--started > 0)
         pthread_join(threads[started], 0);
 }
+#endif
 
 /* A pool that runs parts one after the other. */
 static void run_in_turn(void *pool, int parts, @NAME@_part *part, void *data)

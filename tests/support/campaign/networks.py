@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.export.network_project import write_freestanding, write_project
+from polysci.export.freestanding import write_freestanding
+from polysci.export.network_project import write_project
 from polysci.frontends.onnx import reference
 from polysci.network.compiled import Network, compile_network
 from polysci.target.host import detect
