@@ -6,7 +6,7 @@ steps of it. What does not fit a cache, or conflicts in a few of its sets, comes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, TypeVar
 
@@ -370,22 +370,42 @@ class TrafficCounts:
     def imbalance(self) -> Count:
         """The busiest thread's share of the work, over the mean.
 
-        Threads take equal runs of tasks; the first gets whole tiles where the last ones are cut.
+        Threads take runs of tasks, all as many, or the first ones one more. Tasks at the end of a
+        loop are smaller where that cuts its last tile.
         """
-        family, threads, tasks = self.family, self.context.threads, self.tasks()
-        inside, trips = self._shared_loops()
-        share = np.ceil(tasks / threads)  # of the first thread, in tasks
-        uneven, spanned, below = np.ones(len(family)), np.zeros(len(family), dtype=bool), tasks
-        for position, (on, trip) in enumerate(zip(inside, trips, strict=True)):
-            dim = family.dims[position]
-            tiles_taken = trip * family.steps[:, position] / self.tiles[position][dim]
-            uneven = np.where(on & ~spanned, uneven * np.maximum(tiles_taken, 1.0), uneven)
-            below = below / trip
-            spanned = spanned | (share >= below)
-        return np.where(tasks > 1, share * threads / tasks * uneven, 1.0)
+        threads, tasks = self.context.threads, self.tasks()
+        fewest, more = np.divmod(tasks, threads)
+        shares, below, left = list[Count](), list[Count](), tasks
+        for position, (on, trip) in enumerate(zip(*self._shared_loops(), strict=True)):
+            step, extent = (
+                self.family.steps[:, position],
+                self.contraction.extent(self.dims[position]),
+            )
+            shares.append(np.where(on, np.minimum(step / extent, 1.0), 1.0))
+            left = left / trip
+            below.append(left)
+        busiest, before = np.zeros(len(self.family)), np.zeros(len(self.family))
+        for thread in range(1, 1 + int(min(threads, tasks.max()))):
+            end = _work_before(thread * fewest + np.minimum(thread, more), shares, below)
+            busiest, before = np.maximum(busiest, end - before), end
+        return np.where(tasks > 1, busiest * threads, 1.0)
 
     def _shared_loops(self) -> tuple[list[NDArray[np.bool_]], list[Count]]:
         """Return for each leading loop which schedules run it in parallel, and its trips there."""
         count = int(self.family.parallel.max()) if self.context.threads > 1 else 0
         inside = [position < self.family.parallel for position in range(count)]
         return inside, [np.where(on, n, 1.0) for on, n in zip(inside, self.loops, strict=False)]
+
+
+def _work_before(tasks: Count, shares: Sequence[Count], below: Sequence[Count]) -> Count:
+    """Return the share of all work in the first tasks of nested loops, the outermost first.
+
+    ``shares``, by loop: the share of its work in a whole tile; ``below``: tasks of one tile.
+    """
+    done, tile, rest = np.zeros(len(tasks)), np.ones(len(tasks)), tasks
+    for share, inner in zip(shares, below, strict=True):
+        whole = np.floor(rest / inner)
+        rest = rest - whole * inner
+        done = done + tile * np.minimum(whole * share, 1.0)
+        tile = tile * np.clip(1.0 - whole * share, 0.0, share)
+    return done

@@ -314,7 +314,8 @@ POOLS: Final[Mapping[str, Pool]] = MappingProxyType(
         "pthread": Pool(
             "{0} threads: the one that calls it,\n * and those that {1}_new starts and {1}_free "
             "ends. These spin for about 0.1 ms\n * (-DPS_SPINS=N: N turns), then sleep until the "
-            "next run. A child of fork has none of them",
+            "next run; those that share\n * a CPU with another sleep at once. A child of fork has "
+            "none of them",
             "#include <pthread.h>\n#include <signal.h>\n",
             "    ps_pool pool;\n",
             "    run_together(&context->pool, &m);\n",

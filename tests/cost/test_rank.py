@@ -156,6 +156,22 @@ def test_uneven_shares_of_threads_are_seen() -> None:
     assert three.seconds[0] > two.seconds[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "busiest"),
+    [
+        # Of 1000 columns, 13 rows: (336, 12), (336, 1), (336, 12) beside (336, 1), (328, 13).
+        ("k:336* p:12* k:16 p > brgemm_avx512_f32_13x16", 336 * 25),
+        ("k:512* p k:16 > brgemm_avx512_f32_13x16", 512 * 13),
+        ("p:3* k:16 p > brgemm_avx512_f32_13x16", 1000 * 9),
+        ("p:7* k:400* k:16 p > brgemm_avx512_f32_13x16", 1000 * 7),
+    ],
+)
+def test_the_busiest_thread_is_that_of_the_tiles_it_runs(text: str, busiest: int) -> None:
+    context = samples.fixed_context(Conv2d(N=1, C=64, H=13, W=13, K=1000, R=1, S=1), 2)
+    estimate = traffic(*as_family(context, parse(text)))
+    assert estimate.imbalance[0] == pytest.approx(2 * busiest / 13000)
+
+
 def test_marks_cost_nothing_where_one_thread_runs() -> None:
     context, one = (samples.fixed_context(LAYER, threads) for threads in (2, 1))
     text = "p:7 k:48 p q:14 > brgemm_avx512_f32_14x16"

@@ -1,6 +1,7 @@
 """Networks whose threads OpenMP does not start: pthreads of their own, a pool of the caller's."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,34 @@ int main(int argc, char **argv)
 """
 
 
+# Both threads on one CPU: the seconds of the processor that 50 runs take.
+ONE_CPU = """\
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+#include "net.h"
+static float x[NET_X0_COUNT], y[NET_Y0_COUNT];
+int main(int argc, char **argv)
+{
+    cpu_set_t cpu;
+    CPU_ZERO(&cpu);
+    CPU_SET(sched_getcpu(), &cpu);
+    sched_setaffinity(0, sizeof cpu, &cpu);
+    net_model *model = net_load(argv[argc - 1], 0);
+    net_context *context = net_new(model);
+    net_run(context, x, y);
+    const clock_t start = clock();
+    for (int i = 0; i < 50; ++i)
+        net_run(context, x, y);
+    printf("%f\\n", (double)(clock() - start) / CLOCKS_PER_SEC);
+    net_free(context);
+    net_unload(model);
+    return 0;
+}
+"""
+
+
 def steps_and_updates() -> onnx.ModelProto:
     """A loop over steps, elements that change in place, weights that are computed, a routine."""
     nodes = [
@@ -129,6 +158,20 @@ def test_results_do_not_depend_on_who_starts_the_threads(
         symbols = run("nm", "-u", program, cwd=tmp_path).stdout
         assert kind != "pthread" or "GOMP" not in symbols
     assert len(results) == 1 and not results & {"4294967295 0\n"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others do not tell on which CPU a thread is")
+def test_threads_that_share_a_cpu_do_not_spin(tmp_path: Path) -> None:
+    """Each of the barriers would take a slice of the scheduler's, a millisecond or more."""
+    network = compile_network("mlp:4x32x32x32x32x32x32", "estimate", 2, isa="portable", name="net")
+    write_project(use_pool(network, "pthread"), tmp_path)
+    (tmp_path / "one_cpu.c").write_text(ONE_CPU)
+    sources = ["one_cpu.c", *(path.name for path in tmp_path.glob("net*.c"))]
+    words = ["-O1", "-pthread", "-DPS_SPINS=1000000000", *sources, "-lm", "-o", "one_cpu"]
+    built = run("gcc", *words, cwd=tmp_path)
+    assert built.returncode == 0, built.stdout
+    ran = run("./one_cpu", "net.weights", cwd=tmp_path)
+    assert ran.returncode == 0 and float(ran.stdout) < 0.1, ran.stdout
 
 
 @pytest.mark.exhaustive

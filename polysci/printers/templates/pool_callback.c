@@ -20,7 +20,7 @@ static void part_of(void *data, int index)
             return;
     while (!atomic_compare_exchange_weak(&call->joined, &thread, thread + 1));
     if (thread) {
-        ps_await(&call->meeting, &call->threads, 0);
+        ps_await(&call->meeting, &call->threads, 0, thread);
     } else {
         for (int i = 0; i < PATIENCE && atomic_load(&call->joined) < call->most; ++i)
             ps_pause();

@@ -20,6 +20,7 @@ static void part_of(ps_pool *pool, int64_t thread)
     const polysci_team team = {thread, THREADS, ps_meet, &pool->meeting};
     _Alignas(64) ps_memory m = *pool->m;
     m.team = &team;
+    shares_cpu(&pool->meeting, thread);
     share(&m);
     ps_meet(&team);
 }
@@ -29,7 +30,7 @@ static void *worked(void *given)
     const ps_worker *worker = given;
     ps_pool *pool = worker->pool;
     for (unsigned run = 0;; ++run) {
-        ps_await(&pool->meeting, &pool->runs, run);
+        ps_await(&pool->meeting, &pool->runs, run, worker->thread);
         if (!pool->m)
             return 0;
         part_of(pool, worker->thread);

@@ -20,7 +20,7 @@ static void ps_meet(const polysci_team *team)
     ps_meeting *at = team->meeting;
     const unsigned turn = atomic_load_explicit(&at->turn, memory_order_relaxed);
     if (atomic_fetch_add(&at->arrived, 1) + 1 < (unsigned)team->threads) {
-        ps_await(at, &at->turn, turn);
+        ps_await(at, &at->turn, turn, team->thread);
     } else {
         atomic_store_explicit(&at->arrived, 0, memory_order_relaxed);
         ps_advance(at, &at->turn);

@@ -13,9 +13,9 @@ typedef struct {
 } ps_meeting;
 
 /* Returns when the word is another one. */
-static void ps_await(ps_meeting *at, atomic_uint *word, unsigned old)
+static void ps_await(ps_meeting *at, atomic_uint *word, unsigned old, int64_t thread)
 {
-    (void)at;
+    (void)at, (void)thread;
     for (int i = 0; i < PS_SPINS; ++i, ps_pause())
         if (atomic_load_explicit(word, memory_order_acquire) != old)
             return;
