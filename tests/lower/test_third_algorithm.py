@@ -62,7 +62,7 @@ def test_a_search_records_and_reuses_its_schedules(tmp_path: Path) -> None:
 def test_a_check_takes_its_integers_and_its_bound() -> None:
     schedule = tune.optimize(CONV, "estimate", algorithm="pointwise", target=TARGET).schedule
     assert [(it.mode, it.fault) for it in check(CONV, [schedule])] == [("exact", ""), ("bound", "")]
-    inputs = Arrays.of(CONV, 0, algorithm_named("pointwise").exact_inputs).inputs
+    inputs = Arrays.of(CONV, 0, algorithm_named("pointwise").exact_inputs(CONV)).inputs
     assert set(np.unique(inputs["x"])) == {-1, 0, 1} and set(np.unique(inputs["w"])) == {-2, 0, 2}
     own, direct = (Reals.of(CONV, 0, algorithm_named(name)) for name in ("pointwise", "direct"))
     assert own.terms == direct.terms + 1
