@@ -32,13 +32,15 @@ PS_INLINE void ps_winograd_tile(ps_winograd g, float *restrict v, const float *r
                 d[i] = ps_winograd_load(x, at + i * row + j * col, i, j, part);
             ps_winograd_in(some, d, down, half);
             PS_UNROLL
-            for (int i = 0; i < ps_winograd_half(g.rows, half); ++i)
-                t[i * g.columns + j] = some[i];
+            for (int i = 0; i < ps_winograd_most_of_half(g.rows); ++i)
+                if (i < ps_winograd_half(g.rows, half))
+                    t[i * g.columns + j] = some[i];
         }
         PS_UNROLL
-        for (int i = 0; i < ps_winograd_half(g.rows, half); ++i)
-            ps_winograd_across(v + ps_winograd_row(down, half, i) * g.columns * g.v_point,
-                               g.v_point, t + i * g.columns, across);
+        for (int i = 0; i < ps_winograd_most_of_half(g.rows); ++i)
+            if (i < ps_winograd_half(g.rows, half))
+                ps_winograd_across(v + ps_winograd_row(down, half, i) * g.columns * g.v_point,
+                                   g.v_point, t + i * g.columns, across);
         /* The halves share loads; keeping those in registers would push other values out. */
         __asm__ volatile("" : : : "memory");
     }

@@ -59,11 +59,11 @@ PS_INLINE void ps_winograd_back(ps_winograd g, float *restrict y, int64_t at,
                 d[i] = ps_load(points + (i * g.columns + j) * g.m_point);
             ps_winograd_out(some, d, down, half);
             PS_UNROLL
-            for (int i = 0; i < ps_winograd_half(g.tall, half); ++i)
+            for (int i = 0; i < ps_winograd_most_of_half(g.tall); ++i)
                 t[i * g.columns + j] = some[i];
         }
         PS_UNROLL
-        for (int i = 0; i < ps_winograd_half(g.tall, half); ++i) {
+        for (int i = 0; i < ps_winograd_most_of_half(g.tall); ++i) {
             const int row = tall * i + half;
             if (row >= to.rows)
                 continue;
@@ -72,7 +72,7 @@ PS_INLINE void ps_winograd_back(ps_winograd g, float *restrict y, int64_t at,
                 _Alignas(64) ps_vec some[2];
                 ps_winograd_out(some, t + i * g.columns, across, side);
                 PS_UNROLL
-                for (int j = 0; j < ps_winograd_half(g.wide, side); ++j)
+                for (int j = 0; j < ps_winograd_most_of_half(g.wide); ++j)
                     if (wide * j + side < to.cols)
                         ps_winograd_put(y, at + row * to.row + (wide * j + side) * to.col,
                                         some[j], bias, e, to);

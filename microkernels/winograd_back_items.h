@@ -36,18 +36,18 @@ PS_INLINE void ps_winograd_back(ps_winograd g, const ps_args *args, const float 
                 d[i] = ps_load(points + (i * g.columns + j) * g.m_point);
             ps_winograd_out(some, d, down, half);
             PS_UNROLL
-            for (int i = 0; i < ps_winograd_half(g.tall, half); ++i)
+            for (int i = 0; i < ps_winograd_most_of_half(g.tall); ++i)
                 t[i * g.columns + j] = some[i];
         }
         PS_UNROLL
-        for (int i = 0; i < ps_winograd_half(g.tall, half); ++i) {
+        for (int i = 0; i < ps_winograd_most_of_half(g.tall); ++i) {
             PS_UNROLL
             for (int side = 0; side < wide; ++side) {
                 const int64_t p = row + (tall * i + half) * g.tall_step;
                 _Alignas(64) ps_vec some[2];
                 ps_winograd_out(some, t + i * g.columns, across, side);
                 PS_UNROLL
-                for (int j = 0; j < ps_winograd_half(g.wide, side); ++j) {
+                for (int j = 0; j < ps_winograd_most_of_half(g.wide); ++j) {
                     const int64_t q = col + (wide * j + side) * g.wide_step;
                     if (p < g.p && q < g.q)
                         ps_winograd_put(g, args, image + p * g.y_row + q * g.y_col + k * g.y_channel,

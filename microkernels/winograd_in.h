@@ -11,9 +11,9 @@
  * is transformed in halves of its rows of points, each of which reads what it needs again. */
 
 enum {
-    PS_RUN = 8,     /* tiles of an image row that are turned together, at most */
+    PS_RUN = 8,      /* tiles of an image row that are turned together, at most */
     PS_BOX = 8 * 36, /* pixels of such tiles: 18 KiB in L1 */
-    PS_POINTS = 12  /* along an axis, at most */
+    PS_POINTS = 12   /* along an axis, at most */
 };
 
 /* A problem and the distances in its buffers, in elements; a constant that the compiler sees. */
@@ -56,10 +56,13 @@ PS_SMALL ps_filtering ps_filtering_across(ps_winograd g)
 /* Taps of a filter along an axis. */
 PS_SMALL int ps_filtering_taps(ps_filtering f) { return f.points - f.stride * (f.outputs - 1); }
 
-/* How many of so many points, or pixels of y, each half has; one stays whole. */
+/* In how many halves so many points, or pixels of y, are, how many a half has, and at most: loops
+ * that are unrolled have a constant end. */
 PS_SMALL int ps_halves(int count) { return count == 1 ? 1 : 2; }
 
 PS_SMALL int ps_winograd_half(int count, int half) { return (count + 1 - half) / 2; }
+
+PS_SMALL int ps_winograd_most_of_half(int count) { return (count + 1) / 2; }
 
 /* The filtering of the even pixels of a stride of 2, or of the odd ones. */
 PS_SMALL ps_filtering ps_filtering_part(ps_filtering f, int odd)
@@ -73,14 +76,14 @@ PS_SMALL int ps_winograd_row(ps_filtering f, int half, int i)
 {
     if (f.points == 8 && f.stride == 1)
         return half ? 3 + i : i == 3 ? 7 : i;
-    return half * ps_winograd_half(f.points, 0) + i;
+    return half * ps_winograd_most_of_half(f.points) + i;
 }
 
 /* Row j of G is this share of the powers of point j: with one tap, 1. */
 PS_SMALL double ps_winograd_share(ps_filtering f, int j)
 {
     if (f.stride == 2) {
-        const int even = ps_winograd_half(f.points, 0), odd = j >= even;
+        const int even = ps_winograd_most_of_half(f.points), odd = j >= even;
         f = ps_filtering_part(f, odd);
         j -= odd * even;
     }
@@ -113,7 +116,7 @@ PS_SMALL double ps_winograd_point(int j)
 PS_SMALL double ps_winograd_power(ps_filtering f, int j, int tap)
 {
     if (f.stride == 2) {
-        const int even = ps_winograd_half(f.points, 0), odd = j >= even;
+        const int even = ps_winograd_most_of_half(f.points), odd = j >= even;
         if (tap % 2 != odd)
             return 0.0;
         f = ps_filtering_part(f, odd);
@@ -218,7 +221,7 @@ PS_INLINE void ps_winograd_in8(ps_vec *t, const ps_vec *d, int half)
     }
 }
 
-/* Of any of these, and of one tap. */
+/* Some rows of B^T d, those of one half, by the number of points; one point is the pixel itself. */
 PS_INLINE void ps_winograd_in_half(ps_vec *t, const ps_vec *d, int points, int half)
 {
     if (points == 1)
@@ -236,12 +239,14 @@ PS_INLINE void ps_winograd_in_part(ps_vec *t, const ps_vec *d, ps_filtering part
 {
     _Alignas(64) ps_vec e[PS_POINTS / 2];
     PS_UNROLL
-    for (int i = 0; i < part.points; ++i)
-        e[i] = d[2 * i];
+    for (int i = 0; i < PS_POINTS / 2; ++i)
+        if (i < part.points)
+            e[i] = d[2 * i];
     if (part.points == part.outputs) {
         PS_UNROLL
-        for (int i = 0; i < part.points; ++i)
-            t[i] = e[i];
+        for (int i = 0; i < PS_POINTS / 2; ++i)
+            if (i < part.points)
+                t[i] = e[i];
     } else if (part.points == 3)
         ps_winograd_in3(t, e);
     else if (part.points == 5)
@@ -269,7 +274,8 @@ PS_INLINE void ps_winograd_across(float *v, int64_t v_point, const ps_vec *t, ps
         _Alignas(64) ps_vec u[PS_POINTS / 2];
         ps_winograd_in(u, t, f, side);
         PS_UNROLL
-        for (int j = 0; j < ps_winograd_half(f.points, side); ++j)
-            ps_store(v + ps_winograd_row(f, side, j) * v_point, u[j]);
+        for (int j = 0; j < ps_winograd_most_of_half(f.points); ++j)
+            if (j < ps_winograd_half(f.points, side))
+                ps_store(v + ps_winograd_row(f, side, j) * v_point, u[j]);
     }
 }

@@ -22,13 +22,15 @@ PS_INLINE void ps_winograd_tile(ps_winograd g, const ps_x *image, float *v, int6
             }
             ps_winograd_in(some, d, down, half);
             PS_UNROLL
-            for (int i = 0; i < ps_winograd_half(g.rows, half); ++i)
-                t[i * g.columns + j] = some[i];
+            for (int i = 0; i < ps_winograd_most_of_half(g.rows); ++i)
+                if (i < ps_winograd_half(g.rows, half))
+                    t[i * g.columns + j] = some[i];
         }
         PS_UNROLL
-        for (int i = 0; i < ps_winograd_half(g.rows, half); ++i)
-            ps_winograd_across(v + ps_winograd_row(down, half, i) * g.columns * g.v_point,
-                               g.v_point, t + i * g.columns, across);
+        for (int i = 0; i < ps_winograd_most_of_half(g.rows); ++i)
+            if (i < ps_winograd_half(g.rows, half))
+                ps_winograd_across(v + ps_winograd_row(down, half, i) * g.columns * g.v_point,
+                                   g.v_point, t + i * g.columns, across);
     }
 }
 

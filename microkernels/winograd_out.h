@@ -6,7 +6,7 @@ PS_INLINE void ps_winograd_out_part(ps_vec *t, const ps_vec *d, int m, int point
 {
     if (points == m) {
         PS_UNROLL
-        for (int i = 0; i < ps_winograd_half(m, half); ++i)
+        for (int i = 0; i < ps_winograd_most_of_half(m); ++i)
             t[i] = d[2 * i + half];
         return;
     }
@@ -71,13 +71,13 @@ PS_INLINE void ps_winograd_out(ps_vec *t, const ps_vec *d, ps_filtering f, int h
         ps_winograd_out_part(t, d, f.outputs, f.points, half);
         return;
     }
-    const int even = ps_winograd_half(f.points, 0), odd = f.points - even;
+    const int even = ps_winograd_most_of_half(f.points), odd = f.points - even;
     ps_winograd_out_part(t, d, f.outputs, even, half);
     if (odd == 0)
         return;
     _Alignas(64) ps_vec more[2];
     ps_winograd_out_part(more, d + even, f.outputs, odd, half);
     PS_UNROLL
-    for (int i = 0; i < ps_winograd_half(f.outputs, half); ++i)
+    for (int i = 0; i < ps_winograd_most_of_half(f.outputs); ++i)
         t[i] = ps_add(t[i], more[i]);
 }
