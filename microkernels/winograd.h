@@ -20,7 +20,7 @@ PS_INLINE ps_vec ps_winograd_load(const float *x, int64_t at, int i, int j, cons
 PS_INLINE void ps_winograd_tile(ps_winograd g, float *restrict v, const float *restrict x,
                                 int64_t at, int64_t row, int64_t col, const ps_inside *part)
 {
-    const int each = ps_winograd_half(g.rows);
+    const ps_filtering down = ps_filtering_down(g), across = ps_filtering_across(g);
     PS_UNROLL
     for (int half = 0; half < ps_halves(g.rows); ++half) {
         _Alignas(64) ps_vec t[PS_POINTS / 2 * PS_POINTS];
@@ -30,15 +30,17 @@ PS_INLINE void ps_winograd_tile(ps_winograd g, float *restrict v, const float *r
             PS_UNROLL
             for (int i = 0; i < g.rows; ++i)
                 d[i] = ps_winograd_load(x, at + i * row + j * col, i, j, part);
-            ps_winograd_in(some, d, g.rows, half);
+            ps_winograd_in(some, d, down, half);
             PS_UNROLL
-            for (int i = 0; i < each; ++i)
-                t[i * g.columns + j] = some[i];
+            for (int i = 0; i < ps_winograd_most_of_half(g.rows); ++i)
+                if (i < ps_winograd_half(g.rows, half))
+                    t[i * g.columns + j] = some[i];
         }
         PS_UNROLL
-        for (int i = 0; i < each; ++i)
-            ps_winograd_across(v + ps_winograd_row(g.rows, half, i) * g.columns * g.v_point,
-                               g.v_point, t + i * g.columns, g.columns);
+        for (int i = 0; i < ps_winograd_most_of_half(g.rows); ++i)
+            if (i < ps_winograd_half(g.rows, half))
+                ps_winograd_across(v + ps_winograd_row(down, half, i) * g.columns * g.v_point,
+                                   g.v_point, t + i * g.columns, across);
         /* The halves share loads; keeping those in registers would push other values out. */
         PS_RELOAD();
     }
@@ -52,8 +54,17 @@ PS_SCALAR unsigned ps_bits(int64_t first, int64_t limit, int count, int step)
     return found;
 }
 
+/* Pixels of x between the first ones of neighbouring tiles, and those that both read. */
+PS_SMALL int64_t ps_tile_pitch(ps_winograd g) { return g.wide * g.wide_stride; }
+
+PS_SMALL int64_t ps_tile_overlap(ps_winograd g) { return g.columns - ps_tile_pitch(g); }
+
 /* Tiles that are turned together, at most: those of one pixel across are many. */
-PS_SMALL int64_t ps_winograd_most(ps_winograd g) { return g.wide == 1 ? 4 * PS_RUN : PS_RUN; }
+PS_SMALL int64_t ps_winograd_most(ps_winograd g)
+{
+    const int64_t fit = (PS_BOX / g.rows - ps_tile_overlap(g)) / ps_tile_pitch(g);
+    return ps_least(g.wide == 1 ? 4 * PS_RUN : PS_RUN, fit);
+}
 
 /* Tiles from `tile` on, `last` at most, that lie in one row of an image, to be turned together. */
 PS_SCALAR int64_t ps_winograd_run(ps_winograd g, int64_t tile, int64_t last)
@@ -61,7 +72,7 @@ PS_SCALAR int64_t ps_winograd_run(ps_winograd g, int64_t tile, int64_t last)
     return ps_least(ps_least(ps_winograd_most(g), last - tile), g.across - tile % g.across);
 }
 
-/* The first pixel of a tile: of y, or with padding of x. */
+/* The first pixel of a tile of y. */
 PS_SCALAR int64_t ps_tile_row(ps_winograd g, int64_t tile)
 {
     return ps_tile_start(tile / g.across % g.down, g.tall, g.tall_step);
@@ -98,7 +109,8 @@ PS_INLINE void ps_winograd_direct(ps_winograd g, const float *restrict x, float 
                                   int64_t first, int64_t last)
 {
     for (int64_t tile = first; tile < last; ++tile, v += g.v_tile) {
-        const int64_t row = ps_tile_row(g, tile) - g.top, col = ps_tile_col(g, tile) - g.left;
+        const int64_t row = ps_tile_row(g, tile) * g.tall_stride - g.top;
+        const int64_t col = ps_tile_col(g, tile) * g.wide_stride - g.left;
         const unsigned rows = ps_bits(row, g.height, g.rows, g.tall_step);
         const unsigned cols = ps_bits(col, g.width, g.columns, g.wide_step);
         for (int tap = 0; tap < g.planes; ++tap) {
@@ -115,12 +127,12 @@ PS_INLINE void ps_winograd_direct(ps_winograd g, const float *restrict x, float 
 PS_INLINE void ps_winograd_turned(ps_winograd g, const float *restrict image, float *restrict v,
                                   int64_t tile, int64_t run)
 {
-    enum { WIDE = 4 * PS_RUN + PS_POINTS - 4 };
-    _Alignas(64) float box[PS_POINTS * WIDE * PS_LANES] = {0};
-    const int64_t more = g.columns - g.wide;
-    const int64_t line = (ps_winograd_most(g) * g.wide + more) * PS_LANES;
-    const int64_t row = ps_tile_row(g, tile) - g.top, col = ps_tile_col(g, tile) - g.left;
-    const int64_t wide = run * g.wide + more, low = ps_least(ps_most(0, -col), wide);
+    _Alignas(64) float box[PS_BOX * PS_LANES] = {0};
+    const int64_t pitch = ps_tile_pitch(g), more = ps_tile_overlap(g);
+    const int64_t line = (ps_winograd_most(g) * pitch + more) * PS_LANES;
+    const int64_t row = ps_tile_row(g, tile) * g.tall_stride - g.top;
+    const int64_t col = ps_tile_col(g, tile) * g.wide_stride - g.left;
+    const int64_t wide = run * pitch + more, low = ps_least(ps_most(0, -col), wide);
     const int64_t high = ps_most(low, ps_least(wide, g.width - col));
     for (int64_t c = 0; c < g.channels; c += PS_LANES) {
         for (int i = 0; i < g.rows; ++i) {
@@ -136,7 +148,7 @@ PS_INLINE void ps_winograd_turned(ps_winograd g, const float *restrict image, fl
                         g.x_channel, high - low, ps_least(PS_LANES, g.channels - c));
         }
         for (int64_t j = 0; j < run; ++j)
-            ps_winograd_tile(g, v + j * g.v_tile + c, box, j * g.wide * PS_LANES, line, PS_LANES, 0);
+            ps_winograd_tile(g, v + j * g.v_tile + c, box, j * pitch * PS_LANES, line, PS_LANES, 0);
     }
 }
 
@@ -163,16 +175,12 @@ PS_INLINE void ps_winograd_input(ps_winograd g, const float *restrict x, float *
         ps_winograd_apart_x(g, x, v, first, last);
 }
 
-/* Taps down and across a filter. */
-PS_SMALL int ps_winograd_tall(ps_winograd g) { return g.rows - g.tall + 1; }
-
-PS_SMALL int ps_winograd_wide(ps_winograd g) { return g.columns - g.wide + 1; }
-
 /* G w G^T of one filter; `down` and `across` are the powers of points for its rows and columns. */
 PS_SCALAR void ps_winograd_filter(ps_winograd g, double *u, const float *w, const double *down,
                                   const double *across)
 {
-    const int tall = ps_winograd_tall(g), wide = ps_winograd_wide(g);
+    const ps_filtering f = ps_filtering_down(g), h = ps_filtering_across(g);
+    const int tall = ps_filtering_taps(f), wide = ps_filtering_taps(h);
     for (int i = 0; i < g.rows; ++i) {
         _Alignas(64) double t[PS_POINTS] = {0};
         for (int s = 0; s < wide; ++s)
@@ -182,8 +190,7 @@ PS_SCALAR void ps_winograd_filter(ps_winograd g, double *u, const float *w, cons
             double sum = 0;
             for (int s = 0; s < wide; ++s)
                 sum += t[s] * across[j * wide + s];
-            u[i * g.columns + j] =
-                sum * ps_winograd_share(g.rows, i) * ps_winograd_share(g.columns, j);
+            u[i * g.columns + j] = sum * ps_winograd_share(f, i) * ps_winograd_share(h, j);
         }
     }
 }
@@ -195,29 +202,30 @@ PS_SMALL int64_t ps_winograd_taps(ps_winograd g, int64_t k, int64_t step)
     return (k * channels + step % channels) * g.planes + step / channels;
 }
 
-PS_SCALAR void ps_winograd_powers(double *powers, int points, int taps)
+PS_SCALAR void ps_winograd_powers(double *powers, ps_filtering f)
 {
-    for (int j = 0; j < points; ++j)
+    const int taps = ps_filtering_taps(f);
+    for (int j = 0; j < f.points; ++j)
         for (int tap = 0; tap < taps; ++tap)
-            powers[j * taps + tap] = ps_winograd_power(points, taps, j, tap);
+            powers[j * taps + tap] = ps_winograd_power(f, j, tap);
 }
 
 /* KCRS to [block of columns][point][panel][c][columns], zeros behind the last filter. */
 PS_SCALAR void ps_winograd_weights(ps_winograd g, const float *restrict w, float *restrict packed)
 {
-    const int tall = ps_winograd_tall(g), wide = ps_winograd_wide(g), points = g.rows * g.columns;
+    const ps_filtering f = ps_filtering_down(g), h = ps_filtering_across(g);
+    const int taps = ps_filtering_taps(f) * ps_filtering_taps(h), points = g.rows * g.columns;
     const int64_t all = ps_ceil_div(g.filters, g.cols) * g.cols;
     _Alignas(64) double down[PS_POINTS * PS_POINTS], across[PS_POINTS * PS_POINTS];
-    ps_winograd_powers(down, g.rows, tall);
-    ps_winograd_powers(across, g.columns, wide);
+    ps_winograd_powers(down, f);
+    ps_winograd_powers(across, h);
     for (int64_t k0 = 0; k0 < all; k0 += g.block) {
         const int64_t width = ps_least(g.block, all - k0);
         for (int64_t k = k0; k < k0 + width; ++k)
             for (int64_t c = 0; c < g.depth; ++c) {
                 _Alignas(64) double u[PS_POINTS * PS_POINTS] = {0};
                 if (k < g.filters)
-                    ps_winograd_filter(g, u, w + ps_winograd_taps(g, k, c) * tall * wide, down,
-                                       across);
+                    ps_winograd_filter(g, u, w + ps_winograd_taps(g, k, c) * taps, down, across);
                 const int64_t panel = (k - k0) / g.cols * g.cols;
                 float *to = packed + panel * g.depth + c * g.cols + k - k0 - panel;
                 for (int64_t t = 0; t < points; ++t)

@@ -42,13 +42,14 @@ PS_INLINE void ps_winograd_back(ps_winograd g, float *restrict y, int64_t at,
                                 const float *restrict points, const ps_winograd_end *e,
                                 ps_winograd_place to)
 {
-    const int down = ps_halves(g.tall), across = ps_halves(g.wide);
+    const ps_filtering down = ps_filtering_down(g), across = ps_filtering_across(g);
+    const int tall = ps_halves(g.tall), wide = ps_halves(g.wide);
     ps_vec bias = ps_zero();
     if (!to.box && e->bias)
         bias = to.lanes == PS_LANES ? ps_load(e->bias + to.k)
                                     : ps_load_first(e->bias + to.k, to.lanes);
     PS_UNROLL
-    for (int half = 0; half < down; ++half) {
+    for (int half = 0; half < tall; ++half) {
         _Alignas(64) ps_vec t[2 * PS_POINTS];
         PS_UNROLL
         for (int j = 0; j < g.columns; ++j) {
@@ -56,24 +57,24 @@ PS_INLINE void ps_winograd_back(ps_winograd g, float *restrict y, int64_t at,
             PS_UNROLL
             for (int i = 0; i < g.rows; ++i)
                 d[i] = ps_load(points + (i * g.columns + j) * g.m_point);
-            ps_winograd_out(some, d, g.tall, g.rows, half);
+            ps_winograd_out(some, d, down, half);
             PS_UNROLL
-            for (int i = 0; i < ps_winograd_half(g.tall); ++i)
+            for (int i = 0; i < ps_winograd_most_of_half(g.tall); ++i)
                 t[i * g.columns + j] = some[i];
         }
         PS_UNROLL
-        for (int i = 0; i < ps_winograd_half(g.tall); ++i) {
-            const int row = down * i + half;
+        for (int i = 0; i < ps_winograd_most_of_half(g.tall); ++i) {
+            const int row = tall * i + half;
             if (row >= to.rows)
                 continue;
             PS_UNROLL
-            for (int side = 0; side < across; ++side) {
+            for (int side = 0; side < wide; ++side) {
                 _Alignas(64) ps_vec some[2];
-                ps_winograd_out(some, t + i * g.columns, g.wide, g.columns, side);
+                ps_winograd_out(some, t + i * g.columns, across, side);
                 PS_UNROLL
-                for (int j = 0; j < ps_winograd_half(g.wide); ++j)
-                    if (across * j + side < to.cols)
-                        ps_winograd_put(y, at + row * to.row + (across * j + side) * to.col,
+                for (int j = 0; j < ps_winograd_most_of_half(g.wide); ++j)
+                    if (wide * j + side < to.cols)
+                        ps_winograd_put(y, at + row * to.row + (wide * j + side) * to.col,
                                         some[j], bias, e, to);
             }
         }

@@ -23,9 +23,10 @@ PS_INLINE void ps_winograd_back(ps_winograd g, const ps_args *args, const float 
                                 int64_t image, int64_t row, int64_t col, int64_t k, int lanes,
                                 ps_activation activation)
 {
-    const int down = ps_halves(g.tall), across = ps_halves(g.wide);
+    const ps_filtering down = ps_filtering_down(g), across = ps_filtering_across(g);
+    const int tall = ps_halves(g.tall), wide = ps_halves(g.wide);
     PS_UNROLL
-    for (int half = 0; half < down; ++half) {
+    for (int half = 0; half < tall; ++half) {
         _Alignas(64) ps_vec t[2 * PS_POINTS];
         PS_UNROLL
         for (int j = 0; j < g.columns; ++j) {
@@ -33,21 +34,21 @@ PS_INLINE void ps_winograd_back(ps_winograd g, const ps_args *args, const float 
             PS_UNROLL
             for (int i = 0; i < g.rows; ++i)
                 d[i] = ps_load(points + (i * g.columns + j) * g.m_point);
-            ps_winograd_out(some, d, g.tall, g.rows, half);
+            ps_winograd_out(some, d, down, half);
             PS_UNROLL
-            for (int i = 0; i < ps_winograd_half(g.tall); ++i)
+            for (int i = 0; i < ps_winograd_most_of_half(g.tall); ++i)
                 t[i * g.columns + j] = some[i];
         }
         PS_UNROLL
-        for (int i = 0; i < ps_winograd_half(g.tall); ++i) {
+        for (int i = 0; i < ps_winograd_most_of_half(g.tall); ++i) {
             PS_UNROLL
-            for (int side = 0; side < across; ++side) {
-                const int64_t p = row + (down * i + half) * g.tall_step;
+            for (int side = 0; side < wide; ++side) {
+                const int64_t p = row + (tall * i + half) * g.tall_step;
                 _Alignas(64) ps_vec some[2];
-                ps_winograd_out(some, t + i * g.columns, g.wide, g.columns, side);
+                ps_winograd_out(some, t + i * g.columns, across, side);
                 PS_UNROLL
-                for (int j = 0; j < ps_winograd_half(g.wide); ++j) {
-                    const int64_t q = col + (across * j + side) * g.wide_step;
+                for (int j = 0; j < ps_winograd_most_of_half(g.wide); ++j) {
+                    const int64_t q = col + (wide * j + side) * g.wide_step;
                     if (p < g.p && q < g.q)
                         ps_winograd_put(g, args, image + p * g.y_row + q * g.y_col + k * g.y_channel,
                                         some[j], k, lanes, activation);

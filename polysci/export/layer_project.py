@@ -448,7 +448,7 @@ def _row(entry: Entry) -> tuple[str, int, int]:
     types = (precision.x, precision.w, precision.y, precision.sum)
     plans = (entry.layer.schedule, *entry.layer.others)
     exact = max(
-        (algorithm_of(plan).exact_inputs for plan in plans),
+        (algorithm_of(plan).exact_inputs(problem) for plan in plans),
         key=lambda it: (len(it.patterns), it.scale),
     )
     name = problem.activation

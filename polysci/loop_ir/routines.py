@@ -159,9 +159,13 @@ def _part_pair(
 def _filterings(g: Fields) -> tuple[Filtering, Filtering]:
     """Return the filtering down and across a tile."""
     return (
-        filtering(g["tall"], g["rows"] - g["tall"] + 1),
-        filtering(g["wide"], g["columns"] - g["wide"] + 1),
+        _filtering(g["tall"], g["rows"], g["tall_stride"]),
+        _filtering(g["wide"], g["columns"], g["wide_stride"]),
     )
+
+
+def _filtering(outputs: int, points: int, stride: int) -> Filtering:
+    return filtering(outputs, points - stride * (outputs - 1), stride)
 
 
 def _winograd_weights(user: User, g: Fields, w: Pointer, packed: Pointer) -> None:
@@ -206,8 +210,8 @@ def _winograd_input(user: User, g: Fields, x: Pointer, v: Pointer, first: int, l
         image, row, column = _tile_place(g, tile)
         number, plane = divmod(image, g["images"])
         plane = plane * g["plane_stride"] + tap * g["plane_step"] - g["front"]
-        rows = row - g["top"] + np.arange(high) * g["tall_step"]
-        columns = column - g["left"] + np.arange(wide) * g["wide_step"]
+        rows = row * g["tall_stride"] - g["top"] + np.arange(high) * g["tall_step"]
+        columns = column * g["wide_stride"] - g["left"] + np.arange(wide) * g["wide_step"]
         real = np.ix_(
             np.flatnonzero((rows >= 0) & (rows < g["height"]) & (0 <= plane < g["deep"])),
             np.flatnonzero((columns >= 0) & (columns < g["width"])), channels,

@@ -76,19 +76,19 @@ class ExactInputs:
 
     ``largest`` bounds absolute values (None: as many as the sums of products allow); weights are
     then multiplied by ``scale``, and only ``channels`` input channels of a filter are not zero
-    (0: all of them). With ``patterns``, taps along an axis, a channel of a filter is plus or minus
-    the product of one pattern for each of the last two axes, or zero, and of further axes one tap.
+    (0: all of them). With ``patterns``, some taps for each of the last axes, a channel of a filter
+    is plus or minus the product of one of each, or zero, and of further axes one tap.
     """
 
     largest: int | None = None
     scale: int = 1
     channels: int = 0
-    patterns: Sequence[Sequence[int]] = ()
+    patterns: Sequence[Sequence[Sequence[int]]] = ()
 
     def filters(self, taps: Sequence[int]) -> list[tuple[int, ...]]:
         """Return the products of patterns for axes of so many taps, row by row; empty for none."""
-        own = [[it for it in self.patterns if len(it) == count] for count in taps[-2:]]
-        for count in taps[:-2]:
+        own = list(self.patterns)
+        for count in taps[: len(taps) - len(own)]:
             own.insert(0, [tuple(int(i == at) for i in range(count)) for at in range(count)])
         return [tuple(map(prod, product(*chosen))) for chosen in product(*own)]
 
@@ -187,8 +187,7 @@ class Algorithm(Protocol[Plan]):
     schedule resolved for one problem.
     """
 
-    @property
-    def exact_inputs(self) -> ExactInputs:
+    def exact_inputs(self, problem: Problem) -> ExactInputs:
         """Inputs for which results equal the reference bit for bit."""
 
     @property

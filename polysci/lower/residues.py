@@ -196,8 +196,7 @@ def representative(classes: tuple[ResidueClass, ...]) -> ResidueClass:
 class Residues(Algorithm[ResiduePlan]):
     """Gradients of the inputs of strided convolutions; ``residues(2,2)`` names the strides."""
 
-    @property
-    def exact_inputs(self) -> ExactInputs:
+    def exact_inputs(self, problem: Problem) -> ExactInputs:
         return ExactInputs()
 
     @property

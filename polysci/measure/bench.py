@@ -91,7 +91,9 @@ class Bench(WorkerProcess):
         ``CandidateError`` gives the first mismatch's index, expected, got and how many differ, or
         the signal, the time limit or the buffer that was overrun.
         """
-        exact = {"exact": asdict(algorithm_of(schedule).exact_inputs)} if schedule else {}
+        exact: dict[str, Any] = {}
+        if schedule:
+            exact["exact"] = asdict(algorithm_of(schedule).exact_inputs(self.problem))
         self._ask_about((so, symbol), {"op": "check", "so": str(so), "symbol": symbol, **exact})
 
     def bound(self, so: Path, symbol: str, schedule: Schedule | None = None) -> float:

@@ -4,7 +4,7 @@ void winograd_pack_weights(const float *w, float *packed);
 int winograd(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace);
 
-static const ps_winograd winograd_shape = {.tall = 4, .wide = 4, .rows = 6, .columns = 6, .tall_step = 1, .wide_step = 1, .across = 2, .down = 2, .height = 8, .width = 8, .channels = 16, .top = 1, .left = 1, .depth = 16, .planes = 1, .plane_stride = 1, .plane_step = 1, .front = 0, .deep = 1, .images = 1, .p = 8, .q = 8, .filters = 20, .x_image = 1024, .x_plane = 0, .x_row = 128, .x_col = 16, .x_channel = 1, .y_image = 1280, .y_plane = 0, .y_row = 160, .y_col = 20, .y_channel = 1, .v_point = 48, .v_tile = 16, .m_point = 48, .m_tile = 16, .block = 16, .cols = 16};
+static const ps_winograd winograd_shape = {.tall = 4, .wide = 4, .rows = 6, .columns = 6, .tall_step = 1, .wide_step = 1, .tall_stride = 1, .wide_stride = 1, .across = 2, .down = 2, .height = 8, .width = 8, .channels = 16, .top = 1, .left = 1, .depth = 16, .planes = 1, .plane_stride = 1, .plane_step = 1, .front = 0, .deep = 1, .images = 1, .p = 8, .q = 8, .filters = 20, .x_image = 1024, .x_plane = 0, .x_row = 128, .x_col = 16, .x_channel = 1, .y_image = 1280, .y_plane = 0, .y_row = 160, .y_col = 20, .y_channel = 1, .v_point = 48, .v_tile = 16, .m_point = 48, .m_tile = 16, .block = 16, .cols = 16};
 
 /* winograd: t:3* winograd(4) k:16 > brgemm_avx2_f32_3x16 */
 int winograd(const float *x, const float *packed, float *y, const float *bias,

@@ -17,8 +17,6 @@ from polysci.lower.algorithm import ExplainRequest
 from polysci.lower.choice import candidates, key_of, resolve_algorithm
 from polysci.lower.registry import algorithm_named, options
 from polysci.lower.winograd.algorithm import (
-    EXACT,
-    PATTERNS,
     bound_sizes,
     count_operations,
     count_roundings,
@@ -26,6 +24,7 @@ from polysci.lower.winograd.algorithm import (
     rank_schedules,
     schedules,
 )
+from polysci.lower.winograd.integers import CHANNELS, PATTERNS, exact_inputs
 from polysci.lower.winograd.nest import shape_fields
 from polysci.lower.winograd.plan import resolve
 from polysci.lower.winograd.tiles import (
@@ -157,20 +156,20 @@ def test_sizes_of_groups_are_those_of_each_by_itself() -> None:
 @pytest.mark.parametrize(
     ("problem", "told"),
     [
-        (CONV.with_(stride=2), "stride=(2, 2): expected (1, 1)"),
+        (CONV.with_(stride=3), "stride=(3, 3): expected 1 or 2 along rows and columns"),
+        (CONV.with_(stride=2, dilation=2), "dilation=(2, 2): expected 1 along axes of stride 2"),
         (CONV.with_(dilation=2, pad=2, layout="nchw"), "dilation=(2, 2) in nchw: expected 1 along"),
         (CONV.with_(groups=4), "groups=4 of 4 channels and 12 filters: expected 8 or more of each"),
         (CONV.with_(groups=8), "groups=8 of 2 channels and 6 filters: expected 8 or more of each"),
         (
             CONV.with_(R=4, S=3),
-            "filter=(4, 3): expected 1, 3, 5 or 7 taps along rows and columns, not 1",
+            "filter=(4, 3): expected 1, 3, 5 or 7 taps along rows and columns, with a stride of 2",
         ),
-        (
-            CONV.with_(R=1, S=1),
-            "filter=(1, 1): expected 1, 3, 5 or 7 taps along rows and columns, not 1",
-        ),
-        (Conv1d(N=1, C=4, W=9, K=4, S=3, stride=2), "stride=(2,): expected (1,)"),
-        (DEEP.with_(stride=2), "stride=(2, 2, 2): expected (2, 1, 1)"),
+        (CONV.with_(R=1, S=1, stride=2), "a stride of 2 also 4 or 6, and not 1 along both"),
+        (CONV.with_(R=2, S=2, stride=2), "filter=(2, 2): expected 1, 3, 5 or 7 taps along rows"),
+        (CONV.with_(R=4, S=4, stride=(2, 1)), "filter=(4, 4): expected 1, 3, 5 or 7 taps along"),
+        (Conv1d(N=1, C=4, W=9, K=4, S=3, stride=3), "stride=(3,): expected 1 or 2 along rows"),
+        (DEEP.with_(stride=(1, 2, 4)), "stride=(1, 2, 4): expected 1 or 2 along rows"),
         (DEEP.with_(groups=2), "groups=2 over three axes: expected 1"),
         (
             DEEP.with_(R=1, S=1),
@@ -198,13 +197,17 @@ def test_an_unknown_algorithm_is_refused() -> None:
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize(
-    ("taps", "numbers"),
-    [((3, 3), (2,)), ((3, 3), (4,)), ((3, 5), (2, 4)), ((1, 3), (4,)), ((7, 1), (2,))],
-)
+    ("taps", "numbers", "stride"),
+    [((3, 3), (2,), (1, 1)), ((3, 3), (4,), (1, 1)), ((3, 5), (2, 4), (1, 1)),
+     ((1, 3), (4,), (1, 1)), ((7, 1), (2,), (1, 1)), ((3, 4), (4, 2), (2, 2)),
+     ((5, 3), (2,), (1, 2)), ((6, 1), (4,), (2, 2))],
+)  # fmt: skip
 def test_sizes_are_those_of_plain_loops(
-    taps: tuple[int, int], numbers: tuple[int, ...], layout: str
+    taps: tuple[int, int], numbers: tuple[int, ...], stride: tuple[int, int], layout: str
 ) -> None:
-    problem = Conv2d(N=2, C=3, H=6, W=5, K=2, R=taps[0], S=taps[1], pad=(1, 2), layout=layout)
+    problem = Conv2d(
+        N=2, C=3, H=6, W=5, K=2, R=taps[0], S=taps[1], stride=stride, pad=(1, 2), layout=layout
+    )
     random, tile = np.random.default_rng(len(numbers)), tile_of(problem, numbers)
     x, w = (random.standard_normal(s) for s in (problem.x_shape, problem.w_shape))
     got = bound_sizes(problem, x, w, tile)
@@ -216,7 +219,7 @@ def test_sizes_are_those_of_plain_loops(
     for n, k, p, q in np.ndindex(2, 2, problem.P, problem.Q):
         pixels = np.zeros((3, tile.down.points, tile.across.points))
         for i, j in np.ndindex(pixels.shape[1:]):
-            row, col = p // tall * tall + i - 1, q // wide * wide + j - 2
+            row, col = p // tall * tall * stride[0] + i - 1, q // wide * wide * stride[1] + j - 2
             if 0 <= row < 6 and 0 <= col < 5:
                 pixels[:, i, j] = abs(x[n, :, row, col])
         points = sum((g @ abs(w[k, c]) @ h.T) * (b @ pixels[c] @ d.T) for c in range(3))
@@ -254,6 +257,9 @@ def test_every_schedule_of_the_space_can_be_generated() -> None:
         ({"S": 1, "pad": (1, 0)}, "F(2x1, 3x1) F(4x1, 3x1)"),
         ({"R": 7, "S": 7}, "F(2x2, 7x7)"),
         ({"R": 7, "S": 5, "H": 20}, "F(2x2, 7x5) F(2x4, 7x5)"),
+        ({"stride": 2}, "F(2x2, 3x3, stride 2) F(4x4, 3x3, stride 2)"),
+        ({"stride": (2, 1), "S": 7}, "F(2x2, 3x7, stride 2x1) F(4x2, 3x7, stride 2x1)"),
+        ({"stride": 2, "S": 1, "pad": (1, 0)}, "F(2x1, 3x1, stride 2) F(4x1, 3x1, stride 2)"),
     ],
 )
 def test_mixed_tiles_are_considered_where_less_overhangs(sizes: dict[str, Any], told: str) -> None:
@@ -285,6 +291,9 @@ def test_fields_of_a_shape_stand_in_the_order_of_their_record() -> None:
 def test_operations_are_those_of_the_compiled_code() -> None:
     for numbers, expected in (((2,), (48, 52)), ((4,), (180, 191))):
         assert count_operations(tile_of(CONV, numbers), "nhwc") == expected
+    strided = CONV.with_(stride=2)
+    for numbers, expected in (((2,), (45, 62.75)), ((4,), (243, 280.75))):
+        assert count_operations(tile_of(strided, numbers), "nhwc") == expected
 
 
 @pytest.mark.exhaustive
@@ -407,19 +416,23 @@ def test_a_check_has_integers_and_a_bound_of_its_own() -> None:
 
 def test_exact_weights_touch_every_channel_and_few_of_a_filter() -> None:
     w = np.ones((9, 40, 3, 3), np.float32)
-    some, count = exact_weights(w, EXACT), EXACT.channels
+    some = exact_weights(w, exact_inputs(CONV))
     assert set(np.unique(some)) == {-576, 0, 576}
-    assert ((some != 0).sum(axis=(1, 2, 3)) == 9 * count).all() and some.any(axis=(0, 2, 3)).all()
-    line = exact_weights(w[0, :, 0, :, None] * np.ones(5, np.float32), EXACT)
-    assert {tuple(map(int, own)) for own in line.reshape(-1, 5)} - {(0,) * 5} == set(FIVE)
+    assert ((some != 0).sum(axis=(1, 2, 3)) == 9 * CHANNELS).all()
+    assert some.any(axis=(0, 2, 3)).all()
 
 
-FIVE = [own for own in PATTERNS if len(own) == 5]
+@pytest.mark.parametrize("stride", list(PATTERNS))
+def test_exact_weights_of_a_line_are_all_patterns_of_its_stride(stride: int) -> None:
+    exact = exact_inputs(Conv1d(N=1, C=3, W=12, K=40, S=5, stride=stride))
+    line = exact_weights(np.ones((40, 3, 5), np.float32), exact)
+    expected = {own for own in PATTERNS[stride] if len(own) == 5}
+    assert {tuple(map(int, own)) for own in line.reshape(-1, 5)} - {(0,) * 5} == expected
 
 
-def reach(m: int, pattern: tuple[int, ...]) -> Fraction:
+def reach(m: int, pattern: tuple[int, ...], stride: int) -> Fraction:
     """The largest partial sum of a filter along an axis where |x| <= 1, in steps of all of them."""
-    own, largest, denominators = filtering(m, len(pattern)), Fraction(0), {1}
+    own, largest, denominators = filtering(m, len(pattern), stride), Fraction(0), {1}
     u = [sum(g * tap for g, tap in zip(row, pattern, strict=True)) for row in own.filter]
     for row in own.back:
         terms = [a * p * b for a, p, line in zip(row, u, own.into, strict=True) for b in line]
@@ -431,10 +444,12 @@ def reach(m: int, pattern: tuple[int, ...]) -> Fraction:
 
 def test_f32_holds_all_sums_of_exact_inputs() -> None:
     reaches = [
-        max(reach(m, pattern) for pattern in PATTERNS if len(pattern) == taps)
-        for taps, outputs in OUTPUTS.items() for m in outputs
+        reach(m, pattern, stride)
+        for stride, patterns in PATTERNS.items()
+        for pattern in patterns for m in OUTPUTS[stride][len(pattern)]
     ]  # fmt: skip
-    assert EXACT.channels * max(reaches) ** 2 + 2 < 2**24
+    assert {len(pattern) for pattern in PATTERNS[2]} == set(OUTPUTS[2])
+    assert CHANNELS * max(reaches) ** 2 + 2 < 2**24
 
 
 SPEC = "mb1ic16ih8oc48oh8kh3ph1"

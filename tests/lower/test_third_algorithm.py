@@ -38,7 +38,7 @@ def row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_its_rules_decide_what_auto_considers() -> None:
     assert resolve_algorithm(CONV, "auto") == "auto"
-    assert resolve_algorithm(WIDE_FILTER.with_(stride=2), "auto") == "direct"
+    assert resolve_algorithm(WIDE_FILTER.with_(stride=3), "auto") == "direct"
     assert key_of(CONV, "pointwise") == f"{CONV.key} pointwise"
     with pytest.raises(UnsupportedError, match="pointwise: only convolutions of 1x1 filters"):
         resolve_algorithm(WIDE_FILTER, "pointwise")
@@ -62,7 +62,7 @@ def test_a_search_records_and_reuses_its_schedules(tmp_path: Path) -> None:
 def test_a_check_takes_its_integers_and_its_bound() -> None:
     schedule = tune.optimize(CONV, "estimate", algorithm="pointwise", target=TARGET).schedule
     assert [(it.mode, it.fault) for it in check(CONV, [schedule])] == [("exact", ""), ("bound", "")]
-    inputs = Arrays.of(CONV, 0, algorithm_named("pointwise").exact_inputs).inputs
+    inputs = Arrays.of(CONV, 0, algorithm_named("pointwise").exact_inputs(CONV)).inputs
     assert set(np.unique(inputs["x"])) == {-1, 0, 1} and set(np.unique(inputs["w"])) == {-2, 0, 2}
     own, direct = (Reals.of(CONV, 0, algorithm_named(name)) for name in ("pointwise", "direct"))
     assert own.terms == direct.terms + 1

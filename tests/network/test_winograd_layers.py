@@ -52,11 +52,26 @@ VOLUMES = (
     [2, 24, 5, 12, 13],
     {"a": (32, 24, 3, 3, 3), "b": (48, 32, 1, 3, 3), "c": (32, 96, 3, 3, 3)},
 )
+HALVED = (
+    [
+        node("Conv", "x a", "p", pads=[1] * 4, strides=[2, 2]),
+        node("Relu", "p", "pr"),
+        node("Conv", "pr b", "q", pads=[2, 1, 2, 2], strides=[2, 2]),
+        node("Conv", "pr c", "r", pads=[1] * 4, strides=[2, 2], group=2),
+        node("Add", "q r", "s"),
+        node("Conv", "s d", "t", pads=[3, 1, 3, 1], strides=[2, 1]),
+        node("Sigmoid", "t", "y"),
+    ],
+    [2, 48, 57, 50],
+    {"a": (64, 48, 3, 3), "b": (64, 64, 5, 4), "c": (64, 32, 3, 3), "d": (64, 64, 7, 3)},
+)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("network", [IMAGES, LINES, VOLUMES], ids=["images", "lines", "volumes"])
+@pytest.mark.parametrize(
+    "network", [IMAGES, LINES, VOLUMES, HALVED], ids=["images", "lines", "volumes", "strides"]
+)
 def test_layers_are_taken_and_right(network: tuple[Any, list[int], Any], threads: int) -> None:
     nodes, shape, sizes = network
     weights = {

@@ -93,7 +93,8 @@ def primitive_of(text: str, dtype: str) -> Primitive:
 
 def fault_of(primitive: Primitive) -> str | None:
     """What differs from the reference, which multiplies whole numbers."""
-    arrays = Arrays.of(primitive.problem, 0, algorithm_of(primitive.schedule).exact_inputs)
+    problem, algorithm = primitive.problem, algorithm_of(primitive.schedule)
+    arrays = Arrays.of(problem, 0, algorithm.exact_inputs(problem))
     zero = {} if arrays.x_zero is None else {"x_zero": arrays.x_zero}
     packed = primitive.pack_weights(arrays.inputs["w"], **zero)
     return arrays.fault("plain", primitive(arrays.inputs["x"], packed, scales=arrays.scales))

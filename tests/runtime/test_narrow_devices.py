@@ -47,7 +47,7 @@ def target_of(device: str, kind: str) -> Target:
 
 def check_exact(problem: Problem, target: Target) -> None:
     primitive = polysci.compile(problem, "estimate", target=target)
-    arrays = Arrays.of(problem, 0, algorithm_of(primitive.schedule).exact_inputs)
+    arrays = Arrays.of(problem, 0, algorithm_of(primitive.schedule).exact_inputs(problem))
     w = arrays.inputs["w"]
     packed = w if model_of(problem)[1].packs_b else primitive.pack_weights(w)
     fused = {name: arrays.inputs[name] for name in ("bias", "residual", "clamp")

@@ -86,7 +86,7 @@ def check_device_layer(problem: Problem, words: str, backend: str) -> None:
     """Assert that a schedule computes a layer exactly on a device, with and without epilogue."""
     schedule = parse(words)
     primitive = load_primitive(problem, emit(problem, schedule), 1, backend=backend)
-    arrays = Arrays.of(problem, 0, algorithm_of(schedule).exact_inputs)
+    arrays = Arrays.of(problem, 0, algorithm_of(schedule).exact_inputs(problem))
     inputs = arrays.inputs
     packed = primitive.pack_weights(inputs["w"], arrays.x_zero or 0)
     fused = {name: inputs[name] for name in ("bias", "residual", "clamp")}

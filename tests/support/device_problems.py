@@ -119,7 +119,7 @@ def emulated_faults(problem: Problem, seed: int, backend: EmulatedCuda) -> Itera
     algorithm, numbers = algorithm_of(schedule), ()
     if schedule.transform:
         numbers = schedule.transform.numbers
-    exact = Arrays.of(problem, seed, algorithm.exact_inputs)
+    exact = Arrays.of(problem, seed, algorithm.exact_inputs(problem))
     if precision_named(problem.dtype).integer:
         reals: Arrays | Reals = Arrays.of(problem, seed + 1)
     else:

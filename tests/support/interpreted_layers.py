@@ -64,7 +64,7 @@ class InterpretedLayer:
 
     def arrays(self, seed: int = 0) -> Arrays:
         """Return integers for which nothing is rounded, with their results."""
-        exact = algorithm_of(self.schedule).exact_inputs
+        exact = algorithm_of(self.schedule).exact_inputs(self.problem)
         return Arrays.of(self.problem, seed, exact)
 
     def run(self, arrays: Arrays, *, fused: bool = False, seed: int = 0) -> np.ndarray:

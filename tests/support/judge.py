@@ -35,7 +35,7 @@ class Judge:
             words = {"problem": str(problem), "layout": problem.layout, "dtype": problem.dtype}
             self._ask(op="prepare", **words, seed=0)
             self._prepared = problem
-        exact = {"exact": asdict(algorithm_of(schedule).exact_inputs)} if schedule else {}
+        exact = {"exact": asdict(algorithm_of(schedule).exact_inputs(problem))} if schedule else {}
         terms = bound_of(schedule) if schedule else {}
         self._ask(op="check", so=str(so), symbol=symbol, **exact)
         assert self._ask(op="bound", so=str(so), symbol=symbol, **terms)["worst"] <= 1

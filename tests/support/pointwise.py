@@ -50,8 +50,7 @@ class PointwiseExplanation:
 class Pointwise(Algorithm[LegalSchedule]):
     """``pointwise()`` and then the loops of direct convolution."""
 
-    @property
-    def exact_inputs(self) -> ExactInputs:
+    def exact_inputs(self, problem: Problem) -> ExactInputs:
         return ExactInputs(largest=1, scale=2)
 
     def refusal(self, problem: Problem) -> str:

@@ -61,8 +61,7 @@ MARGIN: Final = 0.05  # of the seconds of direct loops: what is less is lost in 
 class Bilinear(Algorithm[BilinearPlan]):
     """Products in f32 by fewer products of blocks; ``bilinear(2,2,2)`` takes 7 for 8."""
 
-    @property
-    def exact_inputs(self) -> ExactInputs:
+    def exact_inputs(self, problem: Problem) -> ExactInputs:
         return EXACT
 
     @property

@@ -77,8 +77,7 @@ class NestExplanation:
 class Direct(Algorithm[LegalSchedule]):
     """Every problem whose nest writes an element in one place; the default."""
 
-    @property
-    def exact_inputs(self) -> ExactInputs:
+    def exact_inputs(self, problem: Problem) -> ExactInputs:
         return ExactInputs()
 
     @property

@@ -72,8 +72,7 @@ WIDEST: Final = 4  # a tile's longer side by its shorter one
 class MappedGroups(Algorithm[MappedPlan]):
     """Products whose rows and columns are mapped to the groups of a device."""
 
-    @property
-    def exact_inputs(self) -> ExactInputs:
+    def exact_inputs(self, problem: Problem) -> ExactInputs:
         return ExactInputs()
 
     @property

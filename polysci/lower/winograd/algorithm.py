@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final
@@ -28,6 +27,7 @@ from polysci.lower.algorithm import (
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.lower.winograd import groups
 from polysci.lower.winograd.groups import GroupedExplanation, GroupedWinograd
+from polysci.lower.winograd.integers import exact_inputs
 from polysci.lower.winograd.launches import lower_launches
 from polysci.lower.winograd.nest import lower_winograd
 from polysci.lower.winograd.plan import WinogradPlan, resolve
@@ -42,6 +42,7 @@ from polysci.lower.winograd.tiles import (
     tile_sizes,
 )
 from polysci.numerics.arrays import Doubles
+from polysci.numerics.filtering import Filtering
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
@@ -52,20 +53,10 @@ from polysci.space.schedule import Schedule, Transform
 from polysci.target import microkernels
 from polysci.text.tables import bytes_text
 
-# Inputs for which f32 holds every number. G divides three taps by 24; of more taps it holds points
-# of polynomials, here such as it divides without a remainder of small primes: (4, -12, -5, 3, 1) is
-# (t^2 - 4)(t^2 + 3 t - 1). With |x| <= 1 a sum and all its partial sums have 24 bits at most.
-PATTERNS: Final = (
-    (1,),
-    *((24 * a, 24 * b, 24) for a, b in product((1, -1), repeat=2)),
-    (4, -12, -5, 3, 1), (1, 3, -5, -12, 4),
-    (4, -12, -9, 15, 6, -3, -1), (-1, -3, 6, 15, -9, -12, 4),
-)  # fmt: skip
-EXACT: Final = ExactInputs(largest=1, channels=5, patterns=PATTERNS)
-# Vector operations of a pass of a transform along an axis, by its points; back by its outputs too.
-INTO: Final[Mapping[int, int]] = MappingProxyType({1: 0, 4: 4, 6: 12, 8: 26})
+# Vector operations of a pass along an axis by the points of a part, into V; back by outputs too.
+INTO: Final[Mapping[int, int]] = MappingProxyType({3: 2, 4: 4, 5: 9, 6: 12, 8: 26})
 BACK: Final[Mapping[tuple[int, int], int]] = MappingProxyType(
-    {(1, 1): 0, (2, 4): 4, (2, 6): 8, (4, 6): 10, (2, 8): 12, (4, 8): 16}
+    {(2, 3): 2, (2, 4): 4, (2, 5): 6, (4, 5): 8, (2, 6): 8, (4, 6): 10, (2, 8): 12, (4, 8): 16}
 )
 # Others, as counted in the compiled code: loads for each point, into and back; the epilogue for
 # each pixel of y; turns for each one whose channels lie apart, of x and of y.
@@ -85,9 +76,8 @@ class Winograd(Algorithm[WinogradPlan | GroupedWinograd]):
     ``winograd(m)`` has m outputs along each axis of several taps, ``winograd(m,n)`` those of two.
     """
 
-    @property
-    def exact_inputs(self) -> ExactInputs:
-        return EXACT
+    def exact_inputs(self, problem: Problem) -> ExactInputs:
+        return exact_inputs(problem)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -268,6 +258,8 @@ def _places(conv: Conv2d, tile: OutputTile, *, outputs: bool = False) -> list[ND
     ):
         at = np.arange(count)
         first = at // step * axis.m * step + at % step
+        if not outputs:
+            first *= axis.stride
         found.append(first[:, None] + step * np.arange(axis.m if outputs else axis.points))
     return found
 
@@ -326,15 +318,22 @@ def count_operations(tile: OutputTile, layout: str) -> tuple[float, float]:
     Two of them are done at a time.
     """
     down, across = tile.down, tile.across
-    into = across.points * INTO[down.points] + down.points * INTO[across.points]
-    back = (across.points * BACK[down.m, down.points]
-            + down.m * BACK[across.m, across.points])  # fmt: skip
+    (down_into, down_back), (across_into, across_back) = map(_pass_operations, (down, across))
+    into = across.points * down_into + down.points * across_into
+    back = across.points * down_back + down.m * across_back
     more = [LOADS[0] * tile.points, LOADS[1] * tile.points + EPILOGUE * tile.pixels]
     if layout == "nchw":
-        read = down.points * (across.m + (across.r - 1) / RUN)
+        read = down.points * (across.m * across.stride + (across.r - across.stride) / RUN)
         more = [own + turned * pixels for own, turned, pixels
                 in zip(more, TURNED, (read, tile.pixels), strict=True)]  # fmt: skip
     return into + more[0], back + more[1]
+
+
+def _pass_operations(axis: Filtering) -> tuple[int, int]:
+    """Return vector operations of a pass along an axis: into V, and back."""
+    parts = [points for points in axis.parts if points > axis.m]
+    sums = axis.m * (len(axis.parts) - 1)
+    return sum(INTO[own] for own in parts), sum(BACK[axis.m, own] for own in parts) + sums
 
 
 def _share(plan: WinogradPlan, dims: str) -> float:

@@ -122,7 +122,9 @@ def shape_fields(
     return {
         "tall": tile.down.m, "wide": tile.across.m,
         "rows": tile.down.points, "columns": tile.across.points,
-        "tall_step": steps[0], "wide_step": steps[1], "across": across, "down": down,
+        "tall_step": steps[0], "wide_step": steps[1],
+        "tall_stride": conv.stride[0], "wide_stride": conv.stride[1],
+        "across": across, "down": down,
         "height": conv.H, "width": conv.W, "channels": conv.C // planes.taps,
         "top": conv.pad[0], "left": conv.pad[1], "depth": conv.C // conv.groups,
         "planes": planes.taps, "plane_stride": planes.stride, "plane_step": planes.step,

@@ -28,7 +28,9 @@ class OutputTile:
     across: Filtering
 
     def __str__(self) -> str:
-        return f"F({self.outputs}, {self.down.r}x{self.across.r})"
+        strides = dict.fromkeys(map(str, (self.down.stride, self.across.stride)))
+        apart = "" if list(strides) == ["1"] else f", stride {'x'.join(strides)}"
+        return f"F({self.outputs}, {self.down.r}x{self.across.r}{apart})"
 
     @property
     def outputs(self) -> str:
@@ -46,8 +48,8 @@ class OutputTile:
 
     @property
     def halo(self) -> float:
-        """Pixels of x that a tile reads for each of y."""
-        return self.points / self.pixels
+        """How often tiles read a pixel of x."""
+        return self.points / (self.pixels * self.down.stride * self.across.stride)
 
     def count(self, conv: Conv2d) -> tuple[int, int]:
         """Return how many tiles an image has, down and across: those of all residues."""
@@ -101,17 +103,24 @@ def refusal(problem: Problem) -> str:
     if not isinstance(problem, Conv1d | Conv2d | Conv3d):
         return "it is no convolution: only those have a transform"
     taps = problem.taps[-2:]
-    stride = (*problem.stride[:-2], *(1,) * len(taps))
-    rules = (("dtype", problem.dtype, "f32"), ("stride", problem.stride, stride))
-    wrong = [f"{name}={value}: expected {rule}" for name, value, rule in rules if value != rule]
-    if not set(taps) <= set(OUTPUTS) or max(taps) == 1:
-        *most, last = map(str, OUTPUTS)
+    stride, dilation = problem.stride[-len(taps) :], problem.dilation[-len(taps) :]
+    wrong = []
+    if problem.dtype != "f32":
+        wrong.append(f"dtype={problem.dtype}: expected f32")
+    if not set(stride) <= set(OUTPUTS):
+        wrong.append(f"stride={problem.stride}: expected 1 or 2 along rows and columns")
+    elif max(taps) == 1 or any(
+        own not in OUTPUTS[step] for own, step in zip(taps, stride, strict=True)
+    ):
         wrong.append(
-            f"filter={problem.taps}: expected {', '.join(most)} or {last} taps along rows and "
-            "columns, not 1 along both"
+            f"filter={problem.taps}: expected 1, 3, 5 or 7 taps along rows and columns, with a "
+            "stride of 2 also 4 or 6, and not 1 along both"
         )
     if problem.layout == "nchw" and problem.taps[-1] > 1 < problem.dilation[-1]:
         wrong.append(f"dilation={problem.dilation} in nchw: expected 1 along rows, or nhwc")
+    axes = zip(taps, stride, dilation, strict=True)
+    if any(own > 1 < step and apart > 1 for own, step, apart in axes):
+        wrong.append(f"dilation={problem.dilation}: expected 1 along axes of stride 2")
     groups = problem.groups
     if groups > 1 and isinstance(problem, Conv3d):
         wrong.append(f"groups={groups} over three axes: expected 1")
@@ -137,17 +146,19 @@ def convolution(problem: Problem) -> Conv2d:
     if isinstance(problem, Conv2d):
         return problem
     if isinstance(problem, Conv3d):
-        (_, *pad), (_, *dilation) = problem.pad, problem.dilation
+        (_, *pad), (_, *dilation), (_, *stride) = problem.pad, problem.dilation, problem.stride
         return Conv2d(
             N=problem.N * problem.Z, C=problem.T * problem.C, H=problem.H, W=problem.W, K=problem.K,
-            R=problem.R, S=problem.S, pad=(pad[0], pad[1]), dilation=(dilation[0], dilation[1]),
+            R=problem.R, S=problem.S, stride=(stride[0], stride[1]), pad=(pad[0], pad[1]),
+            dilation=(dilation[0], dilation[1]),
             P=problem.P, Q=problem.Q, layout=problem.layout, activation=problem.activation,
         )  # fmt: skip
     assert isinstance(problem, Conv1d)
     return Conv2d(
         N=problem.N, C=problem.C, H=1, W=problem.W, K=problem.K, R=1, S=problem.S,
-        pad=(0, problem.pad[0]), dilation=(1, problem.dilation[0]), groups=problem.groups,
-        P=1, Q=problem.Q, layout=problem.layout, activation=problem.activation,
+        stride=(1, problem.stride[0]), pad=(0, problem.pad[0]), dilation=(1, problem.dilation[0]),
+        groups=problem.groups, P=1, Q=problem.Q, layout=problem.layout,
+        activation=problem.activation,
     )  # fmt: skip
 
 
@@ -182,13 +193,25 @@ def tile_of(conv: Conv2d, numbers: Sequence[int]) -> OutputTile:
     axes = sum(taps > 1 for taps in conv.taps)
     own = iter(numbers if len(numbers) == axes else [*numbers] * axes)
     outputs = [next(own, 0) if taps > 1 else 1 for taps in conv.taps]
-    pairs = list(zip(outputs, conv.taps, strict=True))
-    if len(numbers) not in (1, axes) or any(m not in OUTPUTS[taps] for m, taps in pairs):
-        several = dict.fromkeys(taps for taps in conv.taps if taps > 1)
-        rules = [f"one of {OUTPUTS[taps]} for {taps} taps" for taps in several]
+    rules = _outputs(conv)
+    if len(numbers) not in (1, axes) or any(
+        m not in among for m, among in zip(outputs, rules, strict=True)
+    ):
+        taps_of = dict(zip(conv.taps, rules, strict=True))
+        told = [f"one of {among} for {taps} taps" for taps, among in taps_of.items() if taps > 1]
         each = ", or winograd(m,n) with one for each axis" if axes == 2 else ""
-        raise UnsupportedError(f"expected winograd(m){each}; m is {' and '.join(rules)}")
-    return OutputTile(*(filtering(*pair) for pair in pairs))
+        raise UnsupportedError(f"expected winograd(m){each}; m is {' and '.join(told)}")
+    return _tile(conv, outputs)
+
+
+def _outputs(conv: Conv2d) -> list[tuple[int, ...]]:
+    """Return the outputs that a tile may have along each axis."""
+    return [OUTPUTS[step][taps] for step, taps in zip(conv.stride, conv.taps, strict=True)]
+
+
+def _tile(conv: Conv2d, outputs: Sequence[int]) -> OutputTile:
+    axes = zip(outputs, conv.taps, conv.stride, strict=True)
+    return OutputTile(*(filtering(*axis) for axis in axes))
 
 
 def tile_sizes(conv: Conv2d) -> list[OutputTile]:
@@ -197,10 +220,7 @@ def tile_sizes(conv: Conv2d) -> list[OutputTile]:
     Those of different outputs along the axes are among them where they leave fewer products, since
     less of them overhangs.
     """
-    every = [
-        OutputTile(*(filtering(m, taps) for m, taps in zip(outputs, conv.taps, strict=True)))
-        for outputs in product(*(OUTPUTS[taps] for taps in conv.taps))
-    ]
+    every = [_tile(conv, outputs) for outputs in product(*_outputs(conv))]
     alike = [tile for tile in every if len(numbers_of(tile)) == 1]
     least = min((tile.tiles(conv) * tile.points for tile in alike), default=0)
     mixed = [tile for tile in every if len(numbers_of(tile)) == 2]

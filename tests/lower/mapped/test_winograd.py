@@ -32,6 +32,8 @@ CASES = (
     ("mb1ic4ih6oc8kh5ph2", "nhwc", COPIED.format(4, 2)),
     ("mb1ic4ih5iw7oc4kh1kw7ph0pw3", "nchw", READ.format(2, 4)),
     ("conv1d mb2ic6iw17oc8kw3pw1", "nchw", COPIED.format(4, 3)),
+    ("mb1ic6ih9oc5kh3sh2ph1", "nhwc", COPIED.format(4, 3)),
+    ("mb2ic4ih9iw8oc5kh4kw3sh2sw1ph1pw1", "nchw", READ.format(2, 4)),
 )
 
 

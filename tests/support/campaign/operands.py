@@ -61,7 +61,7 @@ def floats(case: LayerCase, problem: Problem, schedule: Schedule) -> Operands:
     exact = case.values == "integers"
     numbers = schedule.transform.numbers if schedule.transform else ()
     if exact:
-        made = Arrays.of(problem, case.seed, algorithm.exact_inputs)
+        made = Arrays.of(problem, case.seed, algorithm.exact_inputs(problem))
         inputs = made.inputs
     else:
         reals = Reals.of(problem, case.seed, algorithm, numbers)

@@ -237,7 +237,7 @@ def check_layer(problem: Problem, backend: EmulatedCuda, threads: int = 3) -> No
 def check_schedule(problem: Problem, schedule: Schedule, backend: EmulatedCuda) -> None:
     """Compare exact results of a schedule with the reference, in every order of threads."""
     primitive = load_primitive(problem, emit(problem, schedule, 3), 3, backend=backend.name)
-    arrays = Arrays.of(problem, 0, algorithm_of(schedule).exact_inputs)
+    arrays = Arrays.of(problem, 0, algorithm_of(schedule).exact_inputs(problem))
     w = arrays.inputs["w"]
     plain = model_of(problem)[1].packs_b
     weights = w if plain else primitive.pack_weights(w, arrays.x_zero or 0)
