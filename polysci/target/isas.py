@@ -55,6 +55,7 @@ AMX_REGISTERS = TileRegisters(
 
 def _rows() -> Iterator[Isa]:
     """Our rows; of the instruction sets of a machine the best comes last."""
+    yield Isa("scalar", (), 1, 32)
     yield Isa("portable", (), 4, 16)
     wasm = Isa("wasm128", ("simd128",), 4, 16, own_options=(), own_flags=("-msimd128",))
     yield wasm

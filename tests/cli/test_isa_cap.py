@@ -172,7 +172,7 @@ def test_what_the_cap_hides_is_said(cache: Path) -> None:
     ):
         told = polysci(*words, cap=cap).stdout
         hidden = ", ".join(map(str, reversed(detect("avx2").hidden)))
-        assert f"avx2 (portable as well), capped; the cap hides {hidden}" in told
+        assert f"avx2 (portable, scalar as well), capped; the cap hides {hidden}" in told
         assert f": {remedy}\n" in told
     assert "capped" not in polysci("doctor").stdout
 
@@ -191,7 +191,7 @@ def test_from_python(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "_portable_" in prim.schedule.kernel
     with pytest.raises(SpecError, match="isa 'avx2': the target has one"):
         optimize(parse_problem(LAYER, "nhwc"), "estimate", target=detect(), isa="avx2")
-    with pytest.raises(SpecError, match="no instruction set 'mmx'; known: portable, "):
+    with pytest.raises(SpecError, match="no instruction set 'mmx'; known: scalar, portable, "):
         compile(LAYER, "estimate", isa="mmx")
     monkeypatch.setenv("POLYSCI_ISA", "portable")
     assert "_portable_" in compile(LAYER, "estimate", isa="avx2").schedule.kernel
@@ -208,7 +208,7 @@ def test_an_export_of_several_obeys_the_cap(cache: Path, tmp_path: Path) -> None
         ran = polysci(*words, "avx2,avx512", *option, cap=cap)
         assert ran.returncode == 2
         assert f"--isas: avx512 is above avx2, the cap of {setter}" in ran.stderr
-    for given, told in (("avx9", "known: portable"), ("avx2,avx2", "stands there twice")):
+    for given, told in (("avx9", "known: scalar, portable"), ("avx2,avx2", "stands there twice")):
         assert told in polysci(*words, given).stderr
     assert "one instruction set" in polysci(*words, "avx2", "--python").stderr
     assert not out.exists()

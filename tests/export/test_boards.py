@@ -106,7 +106,7 @@ def test_networks_run_on_helium(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["keyword", "int8", "mlp", "lstm", "tiny"])
 def test_networks_run_on_every_core(tmp_path: Path, name: str) -> None:
     boards.need()
-    project, said = written(name, tmp_path, "portable")
+    project, said = written(name, tmp_path, "scalar")
     for core in boards.CORES:
         passes(project, core)
         check_memory(project, said, core)

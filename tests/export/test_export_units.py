@@ -299,7 +299,7 @@ def test_names_leave_room_for_the_units(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("isas", "cap", "said"),
     [
-        (("avx9",), "", r"isas: no instruction set 'avx9'; known: portable, "),
+        (("avx9",), "", r"isas: no instruction set 'avx9'; known: scalar, portable, "),
         (("avx2", "avx2"), "", "isas: 'avx2' stands there twice"),
         (("avx2", "portable"), "portable", "isas: avx2 is above portable, the cap of POLYSCI_ISA"),
         (("portable",), "", "has a schedule of avx2, which none of portable runs"),

@@ -1,4 +1,4 @@
-"""Helium code on a Cortex-M55 that qemu imitates: every kernel between canaries, whole layers."""
+"""Code on a Cortex-M55 that qemu imitates: Helium's kernels between canaries, whole layers."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,10 +13,11 @@ from polysci.space.schedule import parse
 from polysci.target.microkernels import HeaderSet
 from tests.microkernels.test_wasm import PRECISIONS, planned
 from tests.support import boards, emulated, wholelayers
-from tests.support.kernelunit import ROOT, Group
+from tests.support.kernelunit import ROOT, Group, small_groups
 
 FLAGS = ("-O1", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 KERNELS, SMALL = emulated.of_machine("arm")
+PAIRS = [it for it in small_groups() if (it.unit.isa, it.unit.compute) == ("scalar", "i16")]
 PAGES = ROOT / "tests/data/wasi"  # a header that newlib lacks as well
 ABSENT = """\
 #include <malloc.h>
@@ -42,11 +43,11 @@ def drivers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[Group, Path]:
     folder = tmp_path_factory.mktemp("kernels")
-    return emulated.build_chosen(request, [*KERNELS, *SMALL], partial(driver, folder))
+    return emulated.build_chosen(request, [*KERNELS, *SMALL, *PAIRS], partial(driver, folder))
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("group", [*KERNELS, *SMALL], ids=str)
+@pytest.mark.parametrize("group", [*KERNELS, *SMALL, *PAIRS], ids=str)
 def test_kernels_are_exact_and_write_nothing_else(drivers: dict[Group, Path], group: Group) -> None:
     emulated.check_program(boards.run(drivers[group]), group)
 
@@ -95,10 +96,11 @@ def run_layers(layers: Sequence[ExportedLayer], folder: Path) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("isa", ["helium", "scalar"])
 @pytest.mark.parametrize("dtype", PRECISIONS)
-def test_whole_layers_are_exact(tmp_path: Path, dtype: str) -> None:
+def test_whole_layers_are_exact(tmp_path: Path, isa: str, dtype: str) -> None:
     """Bare, and with bias, residual and clamp; zero points and scales where there are any."""
-    run_layers(planned(dtype, "helium"), tmp_path)
+    run_layers(planned(dtype, isa), tmp_path)
 
 
 @pytest.mark.exhaustive

@@ -335,4 +335,5 @@ def test_loops_are_of_whole_vectors(compiler: str, isa: str, tmp_path: Path) -> 
 
 
 def test_every_instruction_set_has_a_checked_one() -> None:
-    assert all(set(isa.chain) & set(CHECKED) for isa in ISAS.values())
+    others = [isa for isa in ISAS.values() if isa.name != "scalar"]  # which has portable's text
+    assert all(set(isa.chain) & set(CHECKED) for isa in others)

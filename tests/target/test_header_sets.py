@@ -33,7 +33,7 @@ from tests.support.judge import build
 
 ROOT = Path(__file__).parents[2]
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
-X86 = [name for name in ISAS if "avx" in name or name == "portable"]
+X86 = [name for name in ISAS if "avx" in name or name in ("portable", "scalar")]
 WEIGHTS = ("bf16", "s4", "u4", "s8", "u8")  # that f32 kernels decode
 LAYER = Conv2d(N=1, C=6, H=5, W=5, K=9, R=3, S=3, pad=1)
 

@@ -117,7 +117,7 @@ DUMMY = Isa("dummy", (), 4, 16)
         ((), {"kernels.txt": ""}, r"kernels\.def: cannot be read: "),
         ((), {"kernels.def": "KERNEL(brgemm)"}, r"kernels\.def, line 1: expected KERNELS\("),
         ((), {"kernels.def": "KERNELS(brgemm, dummy, f32, rows 1..6, vectors 1)"},
-         "no instruction set 'dummy'; known: portable"),
+         "no instruction set 'dummy'; known: scalar, portable"),
         ((), {"kernels.def": "KERNELS(brgemm, avx2, f32, rows 3..6, vectors 2)"},
          r"rows 3\.\.6, vectors 2\) overlaps KERNELS\(brgemm, avx2, f32, rows 1\.\.6, vectors 2"),
         ((), {"kernels.def": "", "dot_f32_avx2.h": ""},
