@@ -26,4 +26,7 @@ def test_a_core_reads_more_from_l3_than_its_l2_holds(cores: int, l3: int) -> Non
 def test_the_reference_has_sums_enough_and_more_loads_than_the_peak(isa: str) -> None:
     kernel = reference_kernel(isa)
     sums = 8 if isa.startswith("wasm") else 12  # of which an engine keeps fewer in registers
-    assert (kernel.family, kernel.rows * kernel.vecs, kernel.vecs) == ("brgemm", sums, 2)
+    vecs = 2
+    if isa == "helium":  # which has eight registers
+        sums, vecs = 7, 1
+    assert (kernel.family, kernel.rows * kernel.vecs, kernel.vecs) == ("brgemm", sums, vecs)
