@@ -251,7 +251,8 @@ def test_a_board_of_riscv(machine):
     root = machine("")
     (root / "proc/cpuinfo").write_text(RISCV * 8)
     found = detect(root=root)
-    assert found.runnable == tuple(ISAS[name] for name in ("scalar", "portable", "rvv128", "rvv256"))
+    runnable = "scalar", "portable", "rvv128", "rvv256"
+    assert found.runnable == tuple(ISAS[name] for name in runnable)
     assert found.isa is ISAS["rvv256"] and found.features == ("v", "zvl256b")
     (root / "proc/cpuinfo").write_text(RISCV.replace("_zvl256b", ""))
     assert detect(root=root).isa is ISAS["rvv128"]
