@@ -15,10 +15,9 @@ from polysci.cost.shortlist import choices
 from polysci.export import ExportedLayer
 from polysci.ops import parse_problem
 from polysci.ops.convolutions import Conv2d
-from polysci.printers.headers import attribute, headers
+from polysci.printers.headers import attribute
 from polysci.runtime.build.compiler import default_flags
 from polysci.space.schedule import parse
-from polysci.target import microkernels
 from polysci.target.isas import ISAS
 from polysci.target.machine_file import read
 from polysci.target.microkernels import HeaderSet
@@ -86,9 +85,7 @@ def test_a_fault_is_noticed(tmp_path: Path, fault: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("unit", {(g.unit.isa, g.unit.compute): g.unit for g in SMALL}.values())
 def test_headers_compile_without_a_warning(tmp_path: Path, unit: HeaderSet) -> None:
-    source = tmp_path / "headers.c"
-    probes = "\n".join(map(microkernels.header, ("probe", "probe_clock", "probe_read")))
-    source.write_text(f"{headers(unit)}\n{probes}\nint main(void) {{ return 0; }}\n")
+    source = emulated.headers_alone(tmp_path, unit)
     aarch64.build(tmp_path / "headers", [source], "-O1", "-Wno-unused-function")
 
 
@@ -136,18 +133,6 @@ def test_accumulators_stay_in_registers(
     assert "[sp" not in inner
 
 
-# 3x3 padded, 1x1 strided, depthwise, grouped, stem, dilated, 5x5 strided, deep, a stencil.
-LAYERS = (
-    ("mb2ic19ih9oc22kh3ph1", "nhwc"),
-    ("ic16ih9oc24kh1sh2", "nchw"),
-    ("g13ic13ih11oc13kh3ph1", "nhwc"),
-    ("g4ic16ih7oc20kh3ph1", "nhwc"),
-    ("ic3ih23oc20kh7sh2ph3", "nchw"),
-    ("ic9ih15oc11kh5dh1ph2", "nhwc"),
-    ("mb2g9ic9ih10oc9kh5sh2ph2", "nchw"),
-    ("ic130ih4oc37kh3ph1", "nhwc"),
-    ("mb2g9ic9ih10oc9kh3ph1", "nchw"),
-)
 # Every conversion, dot product and epilogue: native ones, and those that stand in for them.
 WHOLE = [
     ("neon", "f32"), ("neon", "f16:f16:f32"), ("neon", "bf16"), ("neonbf16", "bf16"),
@@ -161,7 +146,7 @@ def planned(isa: str, dtype: str) -> list[ExportedLayer]:
     """The layers by turns under the model's choice and under one that it would not make."""
     target = replace(read(MACHINE).target, isa=ISAS[isa])
     found = []
-    for position, (words, layout) in enumerate(LAYERS[: _count(dtype)]):
+    for position, (words, layout) in enumerate(emulated.LAYERS[: _count(dtype)]):
         problem, threads = parse_problem(words, layout).with_(dtype=dtype), 1 + position % 3 // 2
         context = fixed_context(problem, threads, target)
         if position % 2:
@@ -174,7 +159,7 @@ def planned(isa: str, dtype: str) -> list[ExportedLayer]:
 
 def _count(dtype: str) -> int:
     """How many of the layers: all in f32, else those in which something differs."""
-    return len(LAYERS) if dtype == "f32" else 5
+    return len(emulated.LAYERS) if dtype == "f32" else 5
 
 
 Whole = dict[tuple[str, str], tuple[Path, Path]]
@@ -314,9 +299,7 @@ def test_a_cpu_without_the_features_is_told_so(whole: Whole, what: tuple[str, st
 @pytest.mark.exhaustive
 def test_conversions_agree_with_those_of_one_number(tmp_path: Path) -> None:
     """Roundings, infinities, NaN, denormals, saturation; nothing behind the used lanes is read."""
-    source = tmp_path / "narrow.c"
-    text = headers(HeaderSet("neon", "i16", "u8", "s32"))
-    source.write_text(f"{text}\n{(ROOT / 'tests/data/conversions_main.c').read_text()}")
+    source = emulated.conversions(tmp_path, "neon")
     flags = ("-D_GNU_SOURCE", "-O2", "-fno-math-errno", "-ffp-contract=off")
     done = aarch64.run(aarch64.build(tmp_path / "narrow", [source], *flags))
     assert (done.returncode, done.stdout) == (0, "right\n")

@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from polysci.export import ExportedLayer
-from polysci.ops import parse_problem
-from polysci.printers.headers import headers
-from polysci.space.schedule import parse
 from polysci.target.microkernels import HeaderSet
-from tests.microkernels.test_wasm import PRECISIONS, planned
 from tests.support import boards, emulated, wholelayers
 from tests.support.kernelunit import ROOT, Group, small_groups
 
@@ -97,33 +93,21 @@ def run_layers(layers: Sequence[ExportedLayer], folder: Path) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", ["helium", "scalar"])
-@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("dtype", emulated.PRECISIONS)
 def test_whole_layers_are_exact(tmp_path: Path, isa: str, dtype: str) -> None:
     """Bare, and with bias, residual and clamp; zero points and scales where there are any."""
-    run_layers(planned(dtype, isa), tmp_path)
+    run_layers(emulated.planned(dtype, isa), tmp_path)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("weights", ["bf16", "s4x16", "u4x32", "s8x16", "u8x32"])
-def test_narrow_weights_are_exact(tmp_path: Path, weights: str) -> None:
-    loops = {"linear:5x64x11": "i:2 j:8", "linear:2x64x16": "k:1 j:8"}
-    run_layers(
-        [
-            ExportedLayer(
-                parse_problem(words, dtype=f"f32:{weights}:f32"),
-                parse(f"{its} > brgemm_helium_f32_2x8"), 1,
-            )
-            for words, its in loops.items()
-        ],
-        tmp_path,
-    )  # fmt: skip
+@pytest.mark.parametrize(("compute", "weights"), emulated.ALIKE)
+def test_narrow_weights_are_exact(tmp_path: Path, compute: str, weights: str) -> None:
+    run_layers(emulated.narrow_weights("helium", compute, weights), tmp_path)
 
 
 @pytest.mark.exhaustive
 def test_conversions_agree_with_those_of_one_number(tmp_path: Path) -> None:
     """Roundings, infinities, NaN, saturation, zeros behind the used lanes."""
-    source = tmp_path / "narrow.c"
-    text = headers(HeaderSet("helium", "i16", "u8", "s32"))
-    source.write_text(f"{text}\n{(ROOT / 'tests/data/conversions_main.c').read_text()}")
+    source = emulated.conversions(tmp_path, "helium")
     done = boards.run(build(tmp_path / "narrow", [source], "-O2"))
     assert (done.returncode, done.stdout) == (0, "right\n")

@@ -5,21 +5,15 @@ import re
 import struct
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from polysci.cost.shortlist import choices
 from polysci.export import ExportedLayer
-from polysci.ops import parse_problem
 from polysci.ops.convolutions import Conv2d
-from polysci.printers.headers import headers
 from polysci.runtime.build.compiler import default_flags
 from polysci.space.schedule import parse
-from polysci.target import microkernels
-from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import HeaderSet
 from polysci.target.riscv import LANES
@@ -27,8 +21,7 @@ from polysci.tune import emit
 from tests.support import emulated, riscv, wholelayers
 from tests.support.command import done
 from tests.support.compiling import saved, tiny
-from tests.support.kernelunit import ROOT, Group
-from tests.support.samples import fixed_context, members
+from tests.support.kernelunit import Group
 
 IEEE = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 FLAGS = ("-D_GNU_SOURCE", "-O1", *IEEE, "-Wno-pass-failed")  # where a size is no constant
@@ -97,9 +90,7 @@ def test_a_fault_is_noticed(tmp_path: Path, fault: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("unit", {(g.unit.isa, g.unit.compute): g.unit for g in SMALL}.values())
 def test_headers_compile_without_a_warning(tmp_path: Path, unit: HeaderSet) -> None:
-    source = tmp_path / "headers.c"
-    probes = "\n".join(map(microkernels.header, ("probe", "probe_clock", "probe_read")))
-    source.write_text(f"{headers(unit)}\n{probes}\nint main(void) {{ return 0; }}\n")
+    source = emulated.headers_alone(tmp_path, unit)
     build(tmp_path / "headers", [source], unit.isa, "-O1", "-Wno-unused-function")
 
 
@@ -133,35 +124,7 @@ def test_accumulators_stay_in_registers(
     assert "vset" not in inner and "(sp)" not in inner and "vmv" not in inner
 
 
-# 3x3 padded, 1x1 strided, depthwise, grouped, stem, dilated, 5x5 strided, deep, a stencil.
-LAYERS = (
-    ("mb2ic19ih9oc22kh3ph1", "nhwc"),
-    ("ic16ih9oc24kh1sh2", "nchw"),
-    ("g13ic13ih11oc13kh3ph1", "nhwc"),
-    ("g4ic16ih7oc20kh3ph1", "nhwc"),
-    ("ic3ih23oc20kh7sh2ph3", "nchw"),
-    ("ic9ih15oc11kh5dh1ph2", "nhwc"),
-    ("mb2g9ic9ih10oc9kh5sh2ph2", "nchw"),
-    ("ic130ih4oc37kh3ph1", "nhwc"),
-    ("mb2g9ic9ih10oc9kh3ph1", "nchw"),
-)
-PRECISIONS = ("f32", "f16:f16:f32", "bf16", "u8:s8:u8", "s8:s8:s8", "s8:s8:s32")
-WHOLE = [(isa, dtype) for isa in BITS for dtype in PRECISIONS]
-
-
-def planned(isa: str, dtype: str) -> list[ExportedLayer]:
-    """The layers by turns under the model's choice and under one that it would not make."""
-    target = replace(detect(), isa=ISAS[isa], features=ISAS[isa].features)
-    found = []
-    for position, (words, layout) in enumerate(LAYERS[: len(LAYERS) if dtype == "f32" else 5]):
-        problem = parse_problem(words, layout).with_(dtype=dtype)
-        context = fixed_context(problem, 1, target)
-        if position % 2:
-            (plan,) = members(context, 1, seed=position)
-        else:
-            plan = choices(context, 1)[0].schedule
-        found.append(ExportedLayer(problem, plan, 1))
-    return found
+WHOLE = [(isa, dtype) for isa in BITS for dtype in emulated.PRECISIONS]
 
 
 def program_of(layers: Sequence[ExportedLayer], folder: Path, isa: str) -> tuple[Path, Path]:
@@ -184,33 +147,20 @@ def run_layers(layers: Sequence[ExportedLayer], folder: Path, isa: str) -> None:
 @pytest.mark.parametrize(("isa", "dtype"), WHOLE)
 def test_whole_layers_are_exact(tmp_path: Path, isa: str, dtype: str) -> None:
     """Bare, and with bias, residual and clamp; zero points and scales where there are any."""
-    run_layers(planned(isa, dtype), tmp_path, isa)
+    run_layers(emulated.planned(dtype, isa), tmp_path, isa)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", BITS)
-@pytest.mark.parametrize(
-    ("compute", "weights"),
-    [*(("f32", weights) for weights in ("bf16", "s4x16", "u4x32", "s8x16", "u8x32")),
-     *(("a8", weights) for weights in ("s4a8x16", "u4a8x32", "s8a8x16", "u8a8x32"))],
-)  # fmt: skip
+@pytest.mark.parametrize(("compute", "weights"), [*emulated.ALIKE, *emulated.ROUNDED])
 def test_narrow_weights_are_exact(tmp_path: Path, isa: str, compute: str, weights: str) -> None:
-    columns = ISAS[isa].lanes_f32 * 2
-    loops = {f"linear:5x64x{columns + 3}": "i:2", f"linear:2x64x{2 * columns}": "k:1"}
-    layers = [
-        ExportedLayer(
-            parse_problem(words, dtype=f"f32:{weights}:f32"),
-            parse(f"{its} j:{columns} > brgemm_{isa}_{compute}_2x{columns}"), 1,
-        )
-        for words, its in loops.items()
-    ]  # fmt: skip
-    run_layers(layers, tmp_path, isa)
+    run_layers(emulated.narrow_weights(isa, compute, weights), tmp_path, isa)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("isa", "bits"), [("rvv128", 0), ("rvv256", 0), ("rvv256", 128)])
 def test_a_cpu_without_such_registers_is_told_so(tmp_path: Path, isa: str, bits: int) -> None:
-    ran = riscv.run(*program_of(planned(isa, "f32")[:1], tmp_path, isa), bits=bits)
+    ran = riscv.run(*program_of(emulated.planned("f32", isa)[:1], tmp_path, isa), bits=bits)
     assert ran.returncode == 77 and "lacks a feature" in ran.stdout
 
 
@@ -218,9 +168,7 @@ def test_a_cpu_without_such_registers_is_told_so(tmp_path: Path, isa: str, bits:
 @pytest.mark.parametrize("isa", BITS)
 def test_conversions_agree_with_those_of_one_number(tmp_path: Path, isa: str) -> None:
     """Roundings, infinities, NaN, denormals, saturation; nothing behind the used lanes is read."""
-    source = tmp_path / "narrow.c"
-    text = headers(HeaderSet(isa, "i16", "u8", "s32"))
-    source.write_text(f"{text}\n{(ROOT / 'tests/data/conversions_main.c').read_text()}")
+    source = emulated.conversions(tmp_path, isa)
     flags = ("-D_GNU_SOURCE", "-O2", "-fno-math-errno", "-ffp-contract=off")
     program = build(tmp_path / "narrow", [source], isa, *flags)
     for bits in BITS[isa]:

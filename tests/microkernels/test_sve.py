@@ -13,10 +13,9 @@ from polysci.cost.shortlist import choices
 from polysci.export import ExportedLayer
 from polysci.ops import parse_problem
 from polysci.ops.convolutions import Conv2d
-from polysci.printers.headers import flags_in, headers
+from polysci.printers.headers import flags_in
 from polysci.runtime.build.compiler import default_flags
 from polysci.space.schedule import parse
-from polysci.target import microkernels
 from polysci.target.isas import ISAS
 from polysci.target.machine_file import read
 from polysci.target.microkernels import HeaderSet, find
@@ -100,9 +99,7 @@ def test_a_fault_is_noticed(tmp_path: Path, fault: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("unit", {(g.unit.isa, g.unit.compute): g.unit for g in SMALL}.values())
 def test_headers_compile_without_a_warning(tmp_path: Path, unit: HeaderSet) -> None:
-    source = tmp_path / "headers.c"
-    probes = "\n".join(map(microkernels.header, ("probe", "probe_clock", "probe_read")))
-    source.write_text(f"{headers(unit)}\n{probes}\nint main(void) {{ return 0; }}\n")
+    source = emulated.headers_alone(tmp_path, unit)
     aarch64.build(
         tmp_path / "headers", [source], "-O1", "-Wno-unused-function", *ISAS[unit.isa].flags
     )
@@ -271,9 +268,7 @@ def test_code_for_another_length_does_not_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("isa", SETS)
 def test_conversions_agree_with_those_of_one_number(tmp_path: Path, isa: str) -> None:
     """Roundings, infinities, NaN, denormals, saturation; nothing behind the used lanes is read."""
-    source = tmp_path / "narrow.c"
-    text = headers(HeaderSet(isa, "i16", "u8", "s32"))
-    source.write_text(f"{text}\n{(ROOT / 'tests/data/conversions_main.c').read_text()}")
+    source = emulated.conversions(tmp_path, isa)
     flags = ("-D_GNU_SOURCE", "-O2", "-fno-math-errno", "-ffp-contract=off", *ISAS[isa].flags)
     program = aarch64.build(tmp_path / "narrow", [source], *flags)
     done = aarch64.run(program, cpu=aarch64.cpu_of(isa))
