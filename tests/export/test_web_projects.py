@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from polysci.export.web_project import ARRAYS
 from polysci.network.compiled import compile_network
 from polysci.network.debug import BOUNDS
 from polysci.target.isas import ISAS
-from tests.support import chromium, wasm
+from tests.support import browsers, wasm
+from tests.support.browsers import Page
 from tests.support.command import done, polysci
 from tests.support.compiling import HOSTILE, saved, tiny
 from tests.support.kernelunit import ROOT
 from tests.support.onnxmodels import model, node, reals
-from tests.support.serving import served
 
 pytestmark = pytest.mark.skipif("POLYSCI_ISA" in os.environ, reason="code above a cap is refused")
 WEB = ("--isa", "wasm128", "--level", "estimate")
@@ -304,17 +304,9 @@ def test_the_best_module_that_runs_is_taken(
     assert told.returncode == 2 and "portable: no instruction set of WebAssembly" in told.stderr
 
 
-@pytest.fixture
-def address(project: Path) -> Iterator[str]:
-    """Where a server offers the project."""
-    with served(project) as where:
-        yield where
-
-
 @pytest.mark.exhaustive
-@pytest.mark.skipif(chromium.executable() is None, reason="no Chromium")
-def test_the_page_runs_in_a_browser(address: str, tmp_path: Path) -> None:
-    with chromium.browser(tmp_path) as browser:
-        text = browser.text_after(f"{address}/index.html", "#time", "Loading ...")
-        assert "ms a run (median of 20" in text
-        assert browser.console() == []
+@pytest.mark.parametrize("browser", browsers.parameters())
+def test_the_page_runs_in_a_browser(browser: str, project: Path, tmp_path: Path) -> None:
+    page = Page(project, "#time", "Loading ...")
+    seen = browsers.look(browser, page, tmp_path / "profile")
+    assert "ms a run (median of 20" in seen.text and seen.faults == []
