@@ -61,3 +61,16 @@ def test_the_page_classifies_what_it_draws(browser: str, page: Path, tmp_path: P
     assert len(times) == 5 and all(re.fullmatch(r"[\d.]+ ms", time) for time in times), times
     assert int(rate) > 0
     assert seen.faults == []
+
+
+@pytest.mark.skipif("POLYSCI_ISA" in os.environ, reason="code above a cap is refused")
+def test_what_lacks_is_told_before_it_learns(tmp_path: Path) -> None:
+    """Learning takes most of a minute."""
+    done = run_script(MAKE, tmp_path / "page", env={"POLYSCI_WASM_CC": "no-such"})
+    assert done.returncode == 1 and done.stdout == "", done.stdout
+    assert "POLYSCI_WASM_CC='no-such': no such program" in done.stderr
+    (tmp_path / "page/net").mkdir(parents=True)
+    (tmp_path / "page/net/own.txt").touch()
+    wasm.need()
+    done = run_script(MAKE, tmp_path / "page")
+    assert done.returncode == 1 and "holds other files ('own.txt')" in done.stderr, done.stderr
