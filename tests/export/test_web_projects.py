@@ -248,7 +248,8 @@ def test_state_is_kept_and_begins_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--threads", "2"), "threads=2: a module of WebAssembly has one thread"),
+        (("--threads", "pthread:2"), "--threads pthread: threads of WebAssembly are workers"),
+        (("--threads", "callback:2"), "--threads callback: threads of WebAssembly are workers"),
         (("--packed-weights",), "packed weights: a module of WebAssembly packs them"),
         (("--freestanding",), "--freestanding"),
         (("--python",), "--isa wasm128: a package holds code that runs here"),
@@ -258,6 +259,33 @@ def test_what_makes_no_sense_is_refused(words: Sequence[str], reason: str, tmp_p
     told = polysci("compile", "mlp:4x8x2", *WEB, *words, "-o", tmp_path / "net")
     assert told.returncode == 2 and reason in told.stderr, told.stderr
     assert not (tmp_path / "net").exists()
+
+
+def test_options_of_load(project: Path, tmp_path: Path) -> None:
+    """Sources may come by name; one thread is all that there is."""
+    script = tmp_path / "options.mjs"
+    script.write_text(
+        f"""import {{ readFileSync }} from "node:fs";
+        import {{ load }} from "{project / "net.js"}";
+        const wasm = readFileSync("{project / "net.wasm"}");
+        const weights = readFileSync("{project / "net.weights"}");
+        const nets = [await load({{ wasm, weights, threads: 1 }}), await load({{}})];
+        const x = new Float32Array(256).fill(1);
+        const same = (net) => net.run(x).y[0] === net.run({{ x }}).y[0];
+        console.log(nets.map((net) => [net.threads, same(net)]).join());
+        nets[0].close();
+        await load(wasm).catch(console.log);
+        await load({{ threads: 2 }});
+        """
+    )
+    ran = wasm.node(script)
+    same, wrong = ran.stdout.splitlines()[:2]
+    assert same == "1,true,1,true", ran.stderr
+    assert (
+        wrong
+        == "TypeError: load: expected an object with any of wasm, weights, threads, or nothing"
+    )
+    assert "RangeError: load: threads: expected 1, got 2; polysci compile --threads N" in ran.stderr
 
 
 def test_missing_tools_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
