@@ -18,6 +18,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from polysci import training
 from polysci.cli import main as polysci
+from polysci.errors import PolysciError
+from polysci.export.web_project import check_web
+from polysci.target.isas import ISAS
 
 SIZE = 32  # pixels along each side of a picture
 STEPS, BATCH, RATE = 2000, 64, 3e-3
@@ -178,6 +181,14 @@ def learn() -> tuple[dict[str, np.ndarray], float]:
     return {name: value.copy() for name, value in trainer.parameters.items()}, right
 
 
+def check(out: Path) -> None:
+    """End with a message where the network could not be written."""
+    try:
+        check_web(out / "net", "shapes", [ISAS["wasm128"]], 1)
+    except PolysciError as error:
+        sys.exit(f"{error}")
+
+
 def write(weights: Weights, out: Path) -> None:
     """The network as WebAssembly, the shapes, and the page."""
     out.mkdir(parents=True, exist_ok=True)
@@ -196,7 +207,8 @@ def write(weights: Weights, out: Path) -> None:
 
 
 def main(out: str = "web") -> None:
-    """Learn, test, write."""
+    """Check, learn, test, write."""
+    check(Path(out))
     start = time.perf_counter()
     weights, right = learn()
     seconds = time.perf_counter() - start

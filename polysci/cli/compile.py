@@ -164,7 +164,7 @@ def _model_options(command: argparse.ArgumentParser) -> None:
         "--threads", action=ThreadsAction, metavar="N|KIND|KIND:N",
         help="number of threads (POLYSCI_NUM_THREADS, else 1), and with -o who starts them: openmp "
         "(the default), pthread (the library itself), callback (a pool of yours); none is one "
-        "thread",
+        "thread; with --isa wasm128 a number alone, of workers and the thread that calls",
     )  # fmt: skip
     command.set_defaults(pool=KINDS[0])
     scheduler_option(command)

@@ -85,7 +85,7 @@ def check_folder(arguments: argparse.Namespace, name: str) -> None:
     isas = shared.written_isas(arguments)
     if any(map(is_web, isas)):
         check_web(
-            out, name, isas, shared.threads_of(arguments), embed=arguments.embed,
+            out, name, isas, shared.threads_of(arguments), arguments.pool, embed=arguments.embed,
             packed=arguments.packed_weights, force=arguments.force,
         )  # fmt: skip
         return

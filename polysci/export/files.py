@@ -113,15 +113,20 @@ FREESTANDING = ExportKind(
     ("{0}_*.c", "{0}.weights", "selftest.data"),
     ("lib{0}.a", "{0}.o", "{0}_*.o", "selftest", "board"),
 )  # fmt: skip
-WEB_EMBEDDED = ExportKind(
-    {
-        "{0}.js": "web.js", "{0}.d.ts": "web.d.ts", "index.html": "web.html",
-        "selftest.mjs": "web_selftest.mjs", "package.json": "web_package.json",
-        "README.md": "web_readme.md",
-    },
-    ("{0}.wasm", "{0}_*.wasm", "selftest.data"),
-)  # fmt: skip
-WEB = ExportKind(WEB_EMBEDDED.templates, (*WEB_EMBEDDED.others, "{0}.weights"))
+_WEB = {
+    "{0}.js": "web.js", "{0}.d.ts": "web.d.ts", "index.html": "web.html",
+    "selftest.mjs": "web_selftest.mjs", "package.json": "web_package.json",
+    "README.md": "web_readme.md",
+}  # fmt: skip
+_WEB_THREADS = {"{0}.worker.js": "web_worker.js", "serve.py": "web_serve.txt"}
+# Networks in browsers by whether modules hold their weights, and run in threads.
+WEB_KINDS = {
+    (embed, threads): ExportKind(
+        {**_WEB, **(_WEB_THREADS if threads else {})},
+        ("{0}.wasm", "{0}_*.wasm", "selftest.data", *["{0}.weights"] * (not embed)),
+    )
+    for embed in (False, True) for threads in (False, True)
+}  # fmt: skip
 
 
 def title(out: Path, name: str | None) -> str:

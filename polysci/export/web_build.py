@@ -1,7 +1,8 @@
-"""Compilers for WebAssembly: which one, and C texts -> one module without imports."""
+"""Compilers for WebAssembly: which one, and C texts -> one module that imports no function."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -14,6 +15,7 @@ from typing import Final
 
 from polysci.errors import BuildError, NoCompilerError
 from polysci.export.build_texts import IEEE
+from polysci.export.wasm_binary import MOST_PAGES, PAGE
 from polysci.printers.headers import flags_in, headers
 from polysci.runtime.build.compiler import (
     TIMEOUT_S,
@@ -33,6 +35,13 @@ _TARGET: Final = "--target=wasm32-wasi"
 _FLAGS: Final = ("-std=c11", "-O3", *IEEE.split(), "-fopenmp-simd", "-Wno-unknown-pragmas")
 # Runs take less than 32 KiB of stack; the rest is for functions of the C library.
 _LINK: Final = ("-mexec-model=reactor", "-Wl,--gc-sections,--strip-all,-z,stack-size=262144", "-lm")
+# Of instances that share a memory, each with a stack of its own.
+_SHARED: Final = ("-matomics", "-mbulk-memory")
+_LINK_SHARED: Final = (
+    f"-Wl,--shared-memory,--import-memory,--max-memory={MOST_PAGES * PAGE},--export=__stack_pointer"
+)
+# For a C library without atomics, of which one thread calls what changes memory.
+_UNCHECKED: Final = "-Wl,--no-check-features"
 _HOW: Final = (
     "install clang with a linker and the C library of WASI (Debian, Ubuntu: apt install clang lld "
     "wasi-libc libclang-rt-dev-wasm32), or run 'pip install ziglang', or name a compiler for "
@@ -44,11 +53,12 @@ __attribute__((export_name("probe"))) void *probe(float x) { return malloc((size
 """
 
 
-def find_wasm_compiler(isa: Isa) -> Compiler:
+def find_wasm_compiler(isa: Isa, *, shared: bool = False) -> Compiler:
     """Return the compiler that POLYSCI_WASM_CC names, else clang, else that of ziglang.
 
-    The variable may carry options. Raises NoCompilerError where none makes modules of an
-    instruction set, which says what each lacks and how to get one.
+    The variable may carry options. ``shared``: instances of its modules are to share a memory.
+    Raises NoCompilerError where none makes modules of an instruction set, which says what each
+    lacks and how to get one.
     """
     chosen = os.environ.get(VARIABLE, "").strip()
     faults, probe = list[str](), f"{headers(HeaderSet(isa.name))}\n{_PROBE}"
@@ -56,7 +66,7 @@ def find_wasm_compiler(isa: Isa) -> Compiler:
         try:
             compiler = identified(words[0], tuple(words[1:]))
             with tempfile.TemporaryDirectory(prefix="polysci-") as folder:
-                _build(compiler, {"probe.c": probe}, Path(folder))
+                _build(compiler, {"probe.c": probe}, Path(folder), shared)
         except BuildError as error:
             last = [line.strip() for line in str(error).splitlines() if "error:" in line]
             faults.append(last[0] if last else str(error).partition("\n")[0])
@@ -74,23 +84,25 @@ def _candidates() -> list[list[str]]:
     return [*([[clang]] if clang else []), *own]
 
 
-def build_module(files: Mapping[str, str], compiler: Compiler) -> bytes:
+def build_module(files: Mapping[str, str], compiler: Compiler, *, shared: bool = False) -> bytes:
     """Return the module of C files, by path, which exports what their text says.
 
-    Raises BuildError where a file does not compile, or the module would need imports.
+    ``shared``: it imports a memory that instances share as ``env.memory``, and exports
+    ``__stack_pointer``. Raises BuildError where a file does not compile, or the module would need
+    other imports.
     """
     with tempfile.TemporaryDirectory(prefix="polysci-") as folder:
-        return _build(compiler, files, Path(folder))
+        return _build(compiler, files, Path(folder), shared)
 
 
-def _build(compiler: Compiler, files: Mapping[str, str], folder: Path) -> bytes:
+def _build(compiler: Compiler, files: Mapping[str, str], folder: Path, shared: bool) -> bytes:
     """Compile and link in a folder, several files at a time."""
     for path, text in files.items():
         (folder / path).write_text(text, encoding="utf-8")
 
     def compile_one(path: str) -> str:
         out = (folder / path).with_suffix(".o")
-        own = flags_in(files[path])
+        own = (*flags_in(files[path]), *(_SHARED if shared else ()))
         options = (_TARGET, *_FLAGS, *own, f"-I{folder}", "-c", "-o", str(out), str(folder / path))
         run_compiler(compiler, options, out, TIMEOUT_S, files[path])
         return str(out)
@@ -98,5 +110,16 @@ def _build(compiler: Compiler, files: Mapping[str, str], folder: Path) -> bytes:
     calls = [partial(compile_one, path) for path in files if path.endswith(".c")]
     objects, out = together(calls, available_cores()), folder / "module.wasm"
     options = (_TARGET, *objects, "-o", str(out), *_LINK)
-    run_compiler(compiler, options, out, TIMEOUT_S, *files.values())
-    return out.read_bytes()
+
+    def link(*more: str) -> bytes:
+        run_compiler(compiler, (*options, *more), out, TIMEOUT_S, *files.values())
+        return out.read_bytes()
+
+    if not shared:
+        return link()
+    try:
+        return link(*_SHARED, _LINK_SHARED)
+    except BuildError as error:
+        with contextlib.suppress(BuildError):
+            return link(*_SHARED, _LINK_SHARED, _UNCHECKED)
+        raise error

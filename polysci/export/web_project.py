@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from polysci.errors import PolysciError, SpecError
-from polysci.export.files import MARK, WEB, WEB_EMBEDDED, Content, ExportKind, fill_template
+from polysci.export.files import MARK, WEB_KINDS, Content, ExportKind, fill_template
 from polysci.export.network_project import (
     DATA,
     HEAD,
@@ -22,12 +22,21 @@ from polysci.export.network_project import (
     table_rows,
 )
 from polysci.export.selftest_data import SelftestData, make_selftest_data
+from polysci.export.wasm_binary import (
+    HEADER,
+    MOST_PAGES,
+    PAGE,
+    custom_section,
+    custom_section_head,
+    imported_pages,
+)
 from polysci.export.web_build import MACHINE, build_module, find_wasm_compiler
 from polysci.lower.weights_file import Chunk, WeightsFile
 from polysci.network.code import describe_size
-from polysci.network.compiled import PlannedNetwork
+from polysci.network.compiled import PlannedNetwork, use_pool
 from polysci.network.runner import TensorPort
 from polysci.network.sizes import only_size
+from polysci.printers.network import OPENMP
 from polysci.target.isa import Isa
 from polysci.text.names import remark
 from polysci.text.tables import bytes_text
@@ -41,8 +50,9 @@ ARRAYS: Final = MappingProxyType(
     | {"int64": "BigInt64Array", "uint64": "BigUint64Array"}
 )
 _BITS_OF_ONE: Final = MappingProxyType({"bf16": 0x3F80, "float16": 0x3C00})
-_HEADER: Final = 8  # bytes of a module before its sections
 _SECTION: Final = "weights"
+_WORKERS: Final = "workers"  # who starts the threads of a module
+_APART: Final = 1 << 24  # bytes that arrays of a memory may lie apart, by their alignment
 
 
 def is_web(isa: Isa) -> bool:
@@ -51,23 +61,30 @@ def is_web(isa: Isa) -> bool:
 
 
 def check_web(
-    out: Path, name: str, isas: Sequence[Isa], threads: int, *, embed: bool = False,
-    packed: bool = False, force: bool = False,
+    out: Path, name: str, isas: Sequence[Isa], threads: int, pool: str = OPENMP, *,
+    embed: bool = False, packed: bool = False, force: bool = False,
 ) -> None:  # fmt: skip
-    """Raise what ``write_web`` would find wrong, before there is a network."""
-    if threads > 1:
-        raise SpecError(f"threads={threads}: a module of WebAssembly has one thread")
+    """Raise what ``write_web`` would find wrong, before there is a network.
+
+    ``pool`` is who is to start threads: OpenMP, the default elsewhere, stands for none in
+    particular.
+    """
+    if pool not in (OPENMP, _WORKERS):
+        raise SpecError(
+            f"--threads {pool}: threads of WebAssembly are workers; give their number alone, as in "
+            "--threads 2"
+        )
     if packed:
         raise SpecError("packed weights: a module of WebAssembly packs them where it is loaded")
     if other := [isa for isa in isas if not is_web(isa)]:
         raise SpecError(f"{other[0]}: no instruction set of WebAssembly, as the others are")
-    _kind(embed).check(out, name, force=force)
+    _kind(embed, threads).check(out, name, force=force)
     for isa in isas:
-        find_wasm_compiler(isa)
+        find_wasm_compiler(isa, shared=threads > 1)
 
 
-def _kind(embed: bool) -> ExportKind:
-    return WEB_EMBEDDED if embed else WEB
+def _kind(embed: bool, threads: int) -> ExportKind:
+    return WEB_KINDS[embed, threads > 1]
 
 
 def write_web(
@@ -79,17 +96,22 @@ def write_web(
     ``networks`` are plans of the same network for several instruction sets, the best first, or one.
     NAME.wasm imports nothing, NAME.js is an ES module, NAME.d.ts its types, index.html a page that
     runs the network on random numbers, selftest.mjs a self-test for Node. Several modules are
-    called NAME_ISA.wasm. ``embed``: the weights are a part of each module. Raises SpecError for a
-    network of several threads, and for a directory that holds other files (unless ``force``);
-    NoCompilerError, BuildError; PolysciError where it cannot be written.
+    called NAME_ISA.wasm. ``embed``: the weights are a part of each module. A network of several
+    threads imports a memory, which NAME.js shares with workers that run NAME.worker.js; serve.py
+    sends browsers what they ask for before they share it. Raises SpecError for a directory that
+    holds other files (unless ``force``); NoCompilerError, BuildError; PolysciError where it cannot
+    be written.
     """
+    if networks[0].threads > 1:
+        networks = [use_pool(network, _WORKERS) for network in networks]
     first = networks[0]
     isas = [network.code.isa for network in networks]
     check_web(out, name, isas, first.threads, embed=embed, force=force)
     if len({network.code.weights_file.digest for network in networks}) > 1:
         raise PolysciError(f"{name}: its plans need other weights, one from another")
     data = make_selftest_data(first)
-    return _kind(embed).write(out, name, _web_files(networks, name, data, embed), force=force)
+    files = _web_files(networks, name, data, embed)
+    return _kind(embed, first.threads).write(out, name, files, force=force)
 
 
 def _web_files(
@@ -108,6 +130,7 @@ def _web_files(
         "WEIGHTS_TEXT": bytes_text(size),
         "EMBEDDED": "yes" * embed,
         "SEVERAL": "yes" * several,
+        **(_memory(networks, modules.values()) if first.threads > 1 else {}),
     }
     rows = {
         "INPUTS": [_property(port) for port in first.inputs],
@@ -120,7 +143,7 @@ def _web_files(
     tail = partial(_embedded, weights, size) if embed else tuple
     files: dict[str, Content] = {
         **{f"{module}.wasm": partial(_joined, code, tail) for module, code in modules.items()},
-        **_kind(embed).fill(name, values, rows),
+        **_kind(embed, first.threads).fill(name, values, rows),
         DATA: lambda: selftest_bytes(name, [data]),
     }
     return files if embed else {**files, f"{name}.weights": weights.pieces}
@@ -129,8 +152,25 @@ def _web_files(
 def _module(network: PlannedNetwork) -> bytes:
     """Return the module of a network, with our mark in a section that engines pass over."""
     texts = {**network.code.files, f"{network.name}_web.c": _glue(network)}
-    module = build_module(texts, find_wasm_compiler(network.code.isa))
-    return b"".join([module[:_HEADER], custom_section(MARK, b""), module[_HEADER:]])
+    shared = network.threads > 1
+    compiler = find_wasm_compiler(network.code.isa, shared=shared)
+    module = build_module(texts, compiler, shared=shared)
+    return b"".join([module[:HEADER], custom_section(MARK, b""), module[HEADER:]])
+
+
+def _memory(networks: Sequence[PlannedNetwork], modules: Iterable[bytes]) -> dict[str, str]:
+    """Return the pages of a memory that any of the modules can import, first and at most.
+
+    Engines reserve the most of a shared memory ahead: it is what loading and a run take.
+    """
+    least = max(map(imported_pages, modules))
+    weights = [network.code.weights_file for network in networks]
+    taken = max(
+        sum(map(len, its.pieces())) + its.constants_size + its.packed_size + network.code.arena.size
+        for its, network in zip(weights, networks, strict=True)
+    )
+    most = least + -(-(taken + taken // 8 + _APART) // PAGE)
+    return {"PAGES": str(least), "MOST_PAGES": str(min(most, MOST_PAGES))}
 
 
 def _joined(code: bytes, tail: Callable[[], Iterable[Chunk]]) -> Iterator[Chunk]:
@@ -158,6 +198,8 @@ def _glue(network: PlannedNetwork) -> str:
             for at in range(len(words))
         ),
         "STATE": "yes" * bool(network.code.arena.state),
+        "THREADED": "yes" * (network.threads > 1),
+        "WORKERS": str(network.threads - 1),
     }  # fmt: skip
     ports = [{"WORD": word, "KEY": word.upper()} for word in (*inputs, *outputs)]
     return fill_template("web.c", values, {"PORTS": ports})
@@ -188,6 +230,8 @@ def _values(network: PlannedNetwork, name: str, data: SelftestData) -> dict[str,
         "STATE": "yes" * bool(network.code.arena.state),
         "DYNAMIC": "yes" * any(port.dynamic_dim for port in network.outputs),
         "TABLE": "\n".join(table_rows(network)),
+        "COUNT": str(network.threads),
+        "THREADED": "yes" * (network.threads > 1),
     }
 
 
@@ -221,21 +265,3 @@ def _limits(port: TensorPort, array: np.ndarray[Any, Any]) -> tuple[float, float
         return 0.0, 0.0, True
     low, high = float(array.min()), float(array.max())
     return low, high, array.dtype.kind != "f" or bool((array == np.rint(array)).all())
-
-
-def custom_section(name: str, content: bytes) -> bytes:
-    """Return a section that engines pass over (WebAssembly core specification, 5.5.3)."""
-    return custom_section_head(name, len(content)) + content
-
-
-def custom_section_head(name: str, size: int) -> bytes:
-    """Return what stands before the ``size`` bytes of a section that engines pass over."""
-    known = name.encode()
-    named = _leb128(len(known)) + known
-    return b"\0" + _leb128(len(named) + size) + named
-
-
-def _leb128(number: int) -> bytes:
-    """Return an unsigned number in groups of 7 bits, the low ones first."""
-    groups = [number >> at & 127 for at in range(0, max(1, number.bit_length()), 7)]
-    return bytes([*(group | 128 for group in groups[:-1]), groups[-1]])

@@ -331,6 +331,14 @@ POOLS: Final[Mapping[str, Pool]] = MappingProxyType(
             "    run_together(context->parallel, context->pool, &m);\n",
             types="callback.h", header="use_pool.h", functions="use_pool.c",
         ),
+        "workers": Pool(
+            "workers of WebAssembly, {0} threads at most:\n * see {1}_use_workers",
+            "",
+            "    ps_pool pool;\n",
+            "    run_together(&context->pool, &m);\n",
+            "    context->pool.threads = 1;\n",
+            header="use_workers.h", functions="use_workers.c",
+        ),
     }
 )  # fmt: skip
 _REGION_TOLD: Final = (

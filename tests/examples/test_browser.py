@@ -3,15 +3,16 @@
 import os
 import re
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.support import chromium, wasm
+from tests.support import browsers, wasm
+from tests.support.browsers import Page
 from tests.support.rates import assume_all_rates
 from tests.support.scripts import run_script
-from tests.support.serving import served
 
 MAKE = Path(__file__).parents[2] / "examples/browser/make.py"
 NEEDED = 0.95
@@ -31,24 +32,45 @@ def test_pictures_show_shapes() -> None:
     assert pictures.min() >= 0 and pictures.max() <= 1 and {*kinds} == {*range(6)}
 
 
-@pytest.mark.skipif("POLYSCI_ISA" in os.environ, reason="code above a cap is refused")
-@pytest.mark.exhaustive
-@pytest.mark.skipif(chromium.executable() is None, reason="no Chromium")
-def test_the_page_classifies_what_it_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder that the example writes."""
     wasm.need()
-    assume_all_rates(tmp_path / "cache", monkeypatch)
-    done = run_script(MAKE, tmp_path / "page")
+    folder = tmp_path_factory.mktemp("shapes")
+    with pytest.MonkeyPatch.context() as patch:
+        assume_all_rates(folder / "cache", patch)
+        done = run_script(MAKE, folder / "page")
     assert done.returncode == 0, done.stderr
     part = re.match(r"([\d.]+)% of 1024 new pictures are right", done.stdout)
     assert part and float(part[1]) >= 100 * NEEDED, done.stdout
-    with served(tmp_path / "page") as address, chromium.browser(tmp_path / "profile") as browser:
-        said = browser.text_after(f"{address}/index.html", "#summary", "Counting ...")
-        counted = re.search(r"(\d+) of (\d+) frames are right", said)
-        assert counted and int(counted[2]) >= 12, said
-        assert int(counted[1]) >= NEEDED * int(counted[2]), said
-        script = "[...document.querySelectorAll('td')].map((cell) => cell.textContent)"
-        answer = browser.ask("Runtime.evaluate", expression=script, returnByValue=True)
-        *times, rate = answer["result"]["value"]
-        assert len(times) == 5 and all(re.fullmatch(r"[\d.]+ ms", time) for time in times), times
-        assert int(rate) > 0
-        assert browser.console() == []
+    yield folder / "page"
+
+
+@pytest.mark.skipif("POLYSCI_ISA" in os.environ, reason="code above a cap is refused")
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("browser", browsers.parameters())
+def test_the_page_classifies_what_it_draws(browser: str, page: Path, tmp_path: Path) -> None:
+    cells = "[...document.querySelectorAll('td')].map((cell) => cell.textContent)"
+    seen = browsers.look(
+        browser, Page(page, "#summary", "Counting ...", cells), tmp_path / "profile"
+    )
+    counted = re.search(r"(\d+) of (\d+) frames are right", seen.text)
+    assert counted and int(counted[2]) >= 12, seen.text
+    assert int(counted[1]) >= NEEDED * int(counted[2]), seen.text
+    *times, rate = seen.value
+    assert len(times) == 5 and all(re.fullmatch(r"[\d.]+ ms", time) for time in times), times
+    assert int(rate) > 0
+    assert seen.faults == []
+
+
+@pytest.mark.skipif("POLYSCI_ISA" in os.environ, reason="code above a cap is refused")
+def test_what_lacks_is_told_before_it_learns(tmp_path: Path) -> None:
+    """Learning takes most of a minute."""
+    done = run_script(MAKE, tmp_path / "page", env={"POLYSCI_WASM_CC": "no-such"})
+    assert done.returncode == 1 and done.stdout == "", done.stdout
+    assert "POLYSCI_WASM_CC='no-such': no such program" in done.stderr
+    (tmp_path / "page/net").mkdir(parents=True)
+    (tmp_path / "page/net/own.txt").touch()
+    wasm.need()
+    done = run_script(MAKE, tmp_path / "page")
+    assert done.returncode == 1 and "holds other files ('own.txt')" in done.stderr, done.stderr

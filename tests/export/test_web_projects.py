@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from polysci.export.web_project import ARRAYS
 from polysci.network.compiled import compile_network
 from polysci.network.debug import BOUNDS
 from polysci.target.isas import ISAS
-from tests.support import chromium, wasm
+from tests.support import browsers, wasm
+from tests.support.browsers import Page
 from tests.support.command import done, polysci
 from tests.support.compiling import HOSTILE, saved, tiny
 from tests.support.kernelunit import ROOT
 from tests.support.onnxmodels import model, node, reals
-from tests.support.serving import served
 
 pytestmark = pytest.mark.skipif("POLYSCI_ISA" in os.environ, reason="code above a cap is refused")
 WEB = ("--isa", "wasm128", "--level", "estimate")
@@ -248,7 +248,8 @@ def test_state_is_kept_and_begins_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--threads", "2"), "threads=2: a module of WebAssembly has one thread"),
+        (("--threads", "pthread:2"), "--threads pthread: threads of WebAssembly are workers"),
+        (("--threads", "callback:2"), "--threads callback: threads of WebAssembly are workers"),
         (("--packed-weights",), "packed weights: a module of WebAssembly packs them"),
         (("--freestanding",), "--freestanding"),
         (("--python",), "--isa wasm128: a package holds code that runs here"),
@@ -258,6 +259,33 @@ def test_what_makes_no_sense_is_refused(words: Sequence[str], reason: str, tmp_p
     told = polysci("compile", "mlp:4x8x2", *WEB, *words, "-o", tmp_path / "net")
     assert told.returncode == 2 and reason in told.stderr, told.stderr
     assert not (tmp_path / "net").exists()
+
+
+def test_options_of_load(project: Path, tmp_path: Path) -> None:
+    """Sources may come by name; one thread is all that there is."""
+    script = tmp_path / "options.mjs"
+    script.write_text(
+        f"""import {{ readFileSync }} from "node:fs";
+        import {{ load }} from "{project / "net.js"}";
+        const wasm = readFileSync("{project / "net.wasm"}");
+        const weights = readFileSync("{project / "net.weights"}");
+        const nets = [await load({{ wasm, weights, threads: 1 }}), await load({{}})];
+        const x = new Float32Array(256).fill(1);
+        const same = (net) => net.run(x).y[0] === net.run({{ x }}).y[0];
+        console.log(nets.map((net) => [net.threads, same(net)]).join());
+        nets[0].close();
+        await load(wasm).catch(console.log);
+        await load({{ threads: 2 }});
+        """
+    )
+    ran = wasm.node(script)
+    same, wrong = ran.stdout.splitlines()[:2]
+    assert same == "1,true,1,true", ran.stderr
+    assert (
+        wrong
+        == "TypeError: load: expected an object with any of wasm, weights, threads, or nothing"
+    )
+    assert "RangeError: load: threads: expected 1, got 2; polysci compile --threads N" in ran.stderr
 
 
 def test_missing_tools_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,17 +332,9 @@ def test_the_best_module_that_runs_is_taken(
     assert told.returncode == 2 and "portable: no instruction set of WebAssembly" in told.stderr
 
 
-@pytest.fixture
-def address(project: Path) -> Iterator[str]:
-    """Where a server offers the project."""
-    with served(project) as where:
-        yield where
-
-
 @pytest.mark.exhaustive
-@pytest.mark.skipif(chromium.executable() is None, reason="no Chromium")
-def test_the_page_runs_in_a_browser(address: str, tmp_path: Path) -> None:
-    with chromium.browser(tmp_path) as browser:
-        text = browser.text_after(f"{address}/index.html", "#time", "Loading ...")
-        assert "ms a run (median of 20" in text
-        assert browser.console() == []
+@pytest.mark.parametrize("browser", browsers.parameters())
+def test_the_page_runs_in_a_browser(browser: str, project: Path, tmp_path: Path) -> None:
+    page = Page(project, "#time", "Loading ...")
+    seen = browsers.look(browser, page, tmp_path / "profile")
+    assert "ms a run (median of 20" in seen.text and seen.faults == []

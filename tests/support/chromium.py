@@ -92,20 +92,6 @@ class Browser:
         messages = [told["params"] for told in self.events if told["method"] in _MESSAGES]
         return [f"console: {json.dumps(told)}" for told in messages]
 
-    def text_after(self, url: str, selector: str, first: str) -> str:
-        """The text of an element of a page once it is another than ``first``."""
-        self.events.clear()
-        self.ask("Page.navigate", url=url)
-        self.wait_for("Page.loadEventFired")
-        script = f"document.querySelector({json.dumps(selector)}).textContent"
-        deadline = time.monotonic() + _SECONDS
-        while time.monotonic() < deadline:
-            answer = self.ask("Runtime.evaluate", expression=script, returnByValue=True)
-            if (text := answer["result"]["value"]) != first:
-                return str(text)
-            time.sleep(0.05)
-        raise AssertionError(f"{selector} still says {first!r}: {self.console()}")
-
 
 @contextlib.contextmanager
 def browser(profile: Path) -> Iterator[Browser]:

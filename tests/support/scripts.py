@@ -39,6 +39,8 @@ def _status(path: Path) -> int:
     try:
         runpy.run_path(str(path), run_name="__main__")
     except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0
 

@@ -34,3 +34,15 @@ EXPORT("run") void run(void) { @NAME@_run(context@CALLED@); }
 @?STATE@
 EXPORT("reset") void reset(void) { @NAME@_reset(context); }
 @/STATE@
+@?THREADED@
+
+/* Stacks of workers: a run takes less than half. */
+enum { STACK = 1 << 16 };
+static _Alignas(64) char stacks[@WORKERS@][STACK];
+
+/* Where the stack of a worker begins, from 1 on. */
+EXPORT("stack") void *stack(int worker) { return stacks[worker - 1] + STACK; }
+
+EXPORT("workers") void workers(int threads, int awake) { @NAME@_use_workers(context, threads, awake); }
+EXPORT("work") void work(int worker) { @NAME@_work(context, worker); }
+@/THREADED@

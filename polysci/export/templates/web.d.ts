@@ -25,21 +25,33 @@ export interface Port {
 export interface Network {
   readonly inputs: readonly Port[];
   readonly outputs: readonly Port[];
-  /** Throws TypeError or RangeError that names the input and what was expected. */
+  /** How many threads share each run. */
+  readonly threads: number;
+  /** Throws TypeError or RangeError that names the input and what was expected, Error after close(). */
   run(inputs: Inputs@?SINGLE@ | @SINGLE_ARRAY@@/SINGLE@): Outputs;
 @?STATE@
   /** Begin anew: the next run finds the state as it is before the first. */
   reset(): void;
 @/STATE@
+  /** End its threads and give back its memory; nothing runs in it any more. */
+  close(): void;
 }
 
-/**
- * Load the network: `wasm` is the URL of a module, its bytes or what was compiled of them, by default the best file
- * beside @NAME@.js that runs here@!EMBEDDED@; `weights` the URL or the bytes of @NAME@.weights, by default beside the module@/EMBEDDED@.
- */
-export function load(
-  wasm?: string | URL | ArrayBuffer | ArrayBufferView | WebAssembly.Module,
+export type Source = string | URL | ArrayBuffer | ArrayBufferView;
+
+export interface Options {
+  /** URL of a module, its bytes or what was compiled of them; by default the best file beside @NAME@.js that runs here. */
+  wasm?: Source | WebAssembly.Module;
 @!EMBEDDED@
-  weights?: string | URL | ArrayBuffer | ArrayBufferView,
+  /** URL or bytes of @NAME@.weights, by default beside the module. */
+  weights?: Source;
 @/EMBEDDED@
-): Promise<Network>;
+  /**
+   * How many threads share each run, from 1 to @COUNT@@?THREADED@; an Error where more than one cannot run. By default as many
+   * as there are processors, and one in a page that is not cross-origin isolated@/THREADED@.
+   */
+  threads?: number;
+}
+
+/** Load the network. Throws TypeError or RangeError that names an option that is wrong. */
+export function load(options?: Options): Promise<Network>;

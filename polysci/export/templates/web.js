@@ -4,7 +4,7 @@
  *     const net = await load();
  *     const result = net.run(@EXAMPLE@);
  *
- * It needs SIMD of WebAssembly: Chrome 93, Firefox 92, Safari 16.4, Node 16.9, or newer. */
+ * It needs SIMD of WebAssembly: Chrome 93, Firefox @?THREADED@114@/THREADED@@!THREADED@92@/THREADED@, Safari 16.4, Node 16.9, or newer. */
 
 const INPUTS = @INPUTS@;
 const OUTPUTS = @OUTPUTS@;
@@ -13,6 +13,8 @@ const ARRAYS = {
   int8: Int8Array, int16: Int16Array, int32: Int32Array, int64: BigInt64Array,
   uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, uint64: BigUint64Array,
 };
+
+const THREADS = @COUNT@; // at most
 
 const count = (shape) => shape.reduce((product, extent) => product * extent, 1);
 const quote = (name) => JSON.stringify(name);
@@ -66,9 +68,99 @@ const runs = ({ isa }) => !(isa in PROBES) || WebAssembly.validate(new Uint8Arra
 @/SEVERAL@
 const beside = () => @?SEVERAL@(MODULES.find(runs) ?? MODULES[MODULES.length - 1])@/SEVERAL@@!SEVERAL@MODULES[0]@/SEVERAL@.url();
 
-/* Load the network: `wasm` is the URL of a module, its bytes or what was compiled of them, by default the
- * best file beside this one that runs here@!EMBEDDED@; `weights` the URL or the bytes of @NAME@.weights, by default beside the module@/EMBEDDED@. */
-export async function load(wasm@!EMBEDDED@, weights@/EMBEDDED@) {
+const OPTIONS = ["wasm", @!EMBEDDED@"weights", @/EMBEDDED@"threads"];
+function checkOptions(given) {
+  if (Object.prototype.toString.call(given) !== "[object Object]")
+    throw new TypeError(`load: expected an object with any of ${OPTIONS.join(", ")}, or nothing`);
+  for (const name of Object.keys(given))
+    if (!OPTIONS.includes(name)) throw new TypeError(`load: no option ${quote(name)}; expected ${OPTIONS.join(", ")}`);
+}
+
+/* How many threads are to run it; `asked` is undefined for as many as there may be. */
+async function threadsOf(asked) {
+  if (asked !== undefined && !(Number.isInteger(asked) && asked >= 1 && asked <= THREADS))
+    throw new RangeError(`load: threads: expected @?THREADED@a whole number from 1 to ${THREADS}@/THREADED@@!THREADED@1@/THREADED@, got ${typeof asked === "string" ? quote(asked) : asked}; polysci compile --threads N sets the most`);
+@!THREADED@
+  return 1;
+}
+@/THREADED@
+@?THREADED@
+  const why = asked === 1 ? "" : missing();
+  if (why && asked) throw new Error(`load: threads: ${asked} cannot run here: ${why}`);
+  return why ? 1 : asked ?? Math.min(THREADS, await processors());
+}
+
+/* What threads lack here; nothing where they can run. */
+function missing() {
+  if (globalThis.crossOriginIsolated === false)
+    return "this page is not cross-origin isolated; it is where the server sends the headers "
+      + "Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp";
+  return typeof SharedArrayBuffer === "undefined" ? "there is no SharedArrayBuffer" : "";
+}
+
+async function processors() {
+  if (!inNode()) return globalThis.navigator?.hardwareConcurrency ?? THREADS;
+  const { availableParallelism, cpus } = await import(/* webpackIgnore: true */ /* @vite-ignore */ "node:os");
+  return availableParallelism?.() ?? cpus().length;
+}
+
+/* Whether this thread may sleep until others have come: that of a page may not. */
+function maySleep() {
+  try {
+    return Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 1) === "not-equal";
+  } catch {
+    return false;
+  }
+}
+
+/* A thread that waits for runs: it is there once the promise is. */
+async function startWorker(task) {
+  let worker, listen;
+  if (inNode()) {
+    const { Worker: NodeWorker } = await import(/* webpackIgnore: true */ /* @vite-ignore */ "node:worker_threads");
+    worker = new NodeWorker(new URL("./@NAME@.worker.js", import.meta.url));
+    listen = (event, call) => worker.once(event, call);
+  } else {
+    worker = new Worker(new URL("./@NAME@.worker.js", import.meta.url), { type: "module" });
+    listen = (event, call) => worker.addEventListener(event, call, { once: true });
+  }
+  try {
+    await new Promise((done, fail) => {
+      listen("message", (told) => ((told.data ?? told) ? fail(new Error(told.data ?? told)) : done()));
+      listen("error", (error) => fail(new Error(error.message || "@NAME@.worker.js cannot be loaded")));
+      worker.postMessage(task);
+    });
+  } catch (error) {
+    worker.terminate();
+    throw error;
+  }
+  worker.unref?.(); // Node ends though it waits
+  return worker;
+}
+
+/* The threads beside this one. */
+async function startWorkers(threads, module, memory, exports) {
+  const tasks = Array.from({ length: threads - 1 }, (_, at) => (
+    { module, memory, worker: at + 1, stack: exports.stack(at + 1) }));
+  const tried = await Promise.allSettled(tasks.map(startWorker));
+  const workers = tried.filter(({ value }) => value).map(({ value }) => value);
+  const failed = tried.find(({ reason }) => reason);
+  if (failed) {
+    for (const worker of workers) worker.terminate();
+    throw new Error(`load: a thread does not start: ${failed.reason.message}`, { cause: failed.reason });
+  }
+  exports.workers(threads, threads > 1 && !maySleep());
+  return workers;
+}
+@/THREADED@
+
+/* Load the network. Options: `wasm` is the URL of a module, its bytes or what was compiled of them, by default the
+ * best file beside this one that runs here@!EMBEDDED@; `weights` the URL or the bytes of @NAME@.weights, by default beside the
+ * module@/EMBEDDED@; `threads` how many run it, from 1 to @COUNT@, by default as many as there may be. */
+export async function load(options = {}) {
+  checkOptions(options);
+  const { wasm, @!EMBEDDED@weights, @/EMBEDDED@threads: asked } = options;
+  const threads = await threadsOf(asked);
   const place = wasm === undefined ? beside() : isPlace(wasm) ? await resolve(wasm) : null;
   const module = await compile(place ? await fetchBytes(place) : wasm);
 @?EMBEDDED@
@@ -78,19 +170,26 @@ export async function load(wasm@!EMBEDDED@, weights@/EMBEDDED@) {
   const from = weights ?? (place ? new URL("@NAME@.weights", place) : new URL("@NAME@.weights", import.meta.url));
   const bytes = isPlace(from) ? await fetchBytes(await resolve(from)) : new Uint8Array(from.buffer ?? from, from.byteOffset ?? 0, from.byteLength);
 @/EMBEDDED@
+@?THREADED@
+  const memory = new WebAssembly.Memory({ initial: @PAGES@, maximum: @MOST_PAGES@, shared: true });
+  const { exports } = await WebAssembly.instantiate(module, { env: { memory } });
+@/THREADED@
+@!THREADED@
   const { exports } = await WebAssembly.instantiate(module, {});
+  const { memory } = exports;
+@/THREADED@
   exports._initialize?.();
   const at = exports.room(bytes.length) >>> 0;
   if (!at) throw new Error(`@NAME@.weights: no memory for ${bytes.length} bytes`);
-  new Uint8Array(exports.memory.buffer).set(bytes, at);
+  new Uint8Array(memory.buffer).set(bytes, at);
   const fault = exports.load(bytes.length) >>> 0;
-  if (fault) throw new Error(`@NAME@.weights: ${textAt(exports.memory.buffer, fault)}`);
-  return new Network(exports);
+  if (fault) throw new Error(`@NAME@.weights: ${textAt(memory.buffer, fault)}`);
+  return new Network(exports, memory, @?THREADED@await startWorkers(threads, module, memory, exports)@/THREADED@@!THREADED@[]@/THREADED@);
 }
 
 function textAt(buffer, start) {
   const bytes = new Uint8Array(buffer, start);
-  return new TextDecoder().decode(bytes.subarray(0, bytes.indexOf(0)));
+  return new TextDecoder().decode(bytes.slice(0, bytes.indexOf(0))); // it refuses shared memory
 }
 
 function portsOf(ports) {
@@ -134,18 +233,23 @@ function filled(array, { shape, dynamic: [axis] }, length) {
 
 class Network {
   #exports;
+  #memory;
+  #workers;
   inputs = portsOf(INPUTS);
   outputs = portsOf(OUTPUTS);
 
-  constructor(exports) {
+  constructor(exports, memory, workers) {
     this.#exports = exports;
+    this.#memory = memory;
+    this.#workers = workers;
+    this.threads = 1 + workers.length;
   }
 
   /* The results by name, each an array of its own; `given` are arrays by name, or the only one. */
   run(given) {
-    const arrays = arraysOf(given);
+    const { run } = this.#open("run"), arrays = arraysOf(given);
     arrays.forEach((array, at) => this.#view("input", INPUTS[at], at).set(array));
-    this.#exports.run();
+    run();
     const results = OUTPUTS.map((port, at) => this.#view("output", port, at).slice());
 @?DYNAMIC@
     OUTPUTS.forEach((port, at) => {
@@ -158,11 +262,23 @@ class Network {
 
   /* Begin anew: the next run finds the state as it is before the first. */
   reset() {
-    this.#exports.reset();
+    this.#open("reset").reset();
   }
 @/STATE@
 
+  /* End the threads and give back the memory. */
+  close() {
+    for (const worker of this.#workers) worker.terminate();
+    this.#workers = [];
+    this.#exports = this.#memory = undefined;
+  }
+
+  #open(call) {
+    if (!this.#exports) throw new Error(`${call}: this network is closed`);
+    return this.#exports;
+  }
+
   #view(kind, port, at) {
-    return new ARRAYS[port.dtype](this.#exports.memory.buffer, this.#exports[kind](at) >>> 0, count(port.shape));
+    return new ARRAYS[port.dtype](this.#memory.buffer, this.#exports[kind](at) >>> 0, count(port.shape));
   }
 }

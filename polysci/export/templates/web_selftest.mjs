@@ -36,7 +36,7 @@ function error(port, got, wanted) {
   return y.reduce((most, n, i) => (most >= 0 && apart(x[i], n) >= 0 ? Math.max(most, apart(x[i], n)) : NaN), 0) / largest;
 }
 
-const net = await load();
+const net = await load(@?THREADED@{ threads: @COUNT@ }@/THREADED@);
 const inputs = Object.fromEntries(net.inputs.map((port) => [port.name, taken(port)]));
 const outputs = net.run(inputs);
 for (const port of net.outputs) {
