@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from polysci.cost.compute import compute_seconds, dot_seconds, runs_of_call
 from polysci.cost.estimate import Context
+from polysci.cost.foreign import foreign_lines
 from polysci.cost.traffic_counts import PERIODS, TrafficCounts
 from polysci.numerics.arrays import LINE, PAGE
 from polysci.polyhedral.contraction import REDUCTIONS
@@ -614,6 +615,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(strided_reads, "short_run_ns", "transfer"),
     Feature(l1_conflicts, "l1_conflict", "transfer"),
     Feature(rows_in_place, "", "transfer"),
+    Feature(foreign_lines, "foreign_ns", "transfer"),
 )
 
 

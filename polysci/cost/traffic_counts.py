@@ -7,6 +7,8 @@ steps of it. What does not fit a cache, or conflicts in a few of its sets, comes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from itertools import pairwise
 from math import prod
 from typing import Any, TypeVar
 
@@ -132,7 +134,7 @@ class TrafficCounts:
     def total_bytes(self) -> float:
         """Bytes of the whole problem, read and written."""
         _, b, c = self._bytes(0, self.tiles[0])
-        return float((self._lines(self.contraction.x, self.tiles[0]) + b + c)[0])
+        return float((self.lines(self.contraction.x, self.tiles[0]) + b + c)[0])
 
     def splits(self) -> Count:
         """The number of calls that one element's reduction is split into."""
@@ -270,12 +272,12 @@ class TrafficCounts:
 
     def _bytes(self, depth: int, tile: Extents) -> tuple[Count, Count, Count]:
         """Bytes of A, B and C that a tile at a depth touches, in whole cache lines."""
-        a = self._lines(self.contraction.x, tile)
+        a = self.lines(self.contraction.x, tile)
         if self.packed.any():
             copy = self._memoise("copy", self.contraction.x, tile, self._packed_bytes)
             a = np.where(self.from_copy(depth), copy, a)
         b = self._memoise("panel", self.contraction.w, tile, self.panel_bytes)
-        return a, b, self._lines(self.contraction.out, tile)
+        return a, b, self.lines(self.contraction.out, tile)
 
     def line_parts(self, whole: Count, part: Count) -> Count:
         """Bytes of lines over bytes used, reading ``part`` of ``whole`` elements side by side."""
@@ -310,7 +312,7 @@ class TrafficCounts:
                 total = total * tile[name]
         return total
 
-    def _lines(self, operand: Operand, tile: Extents) -> Count:
+    def lines(self, operand: Operand, tile: Extents) -> Count:
         """Bytes of an operand that a tile touches, in whole cache lines."""
         return self._blocks(operand, tile, LINE)
 
@@ -367,14 +369,22 @@ class TrafficCounts:
         """Iterations that the threads share; 1 where there are no parallel loops."""
         return prod(self._shared_loops()[1], start=np.ones(len(self.family)))
 
+    def task_ends(self) -> list[Count]:
+        """Return how many tasks come before those of each thread, and last how many there are.
+
+        Threads take runs of tasks, all as many, or the first ones one more; some may have none.
+        """
+        threads = self.context.threads
+        fewest, more = np.divmod(self.tasks(), threads)
+        busy = int(min(threads, self.tasks().max()))
+        return [at * fewest + np.minimum(at, more) for at in range(busy + 1)]
+
     def imbalance(self) -> Count:
         """The busiest thread's share of the work, over the mean.
 
-        Threads take runs of tasks, all as many, or the first ones one more. Tasks at the end of a
-        loop are smaller where that cuts its last tile.
+        Tasks at the end of a loop are smaller where that cuts its last tile.
         """
         threads, tasks = self.context.threads, self.tasks()
-        fewest, more = np.divmod(tasks, threads)
         shares, below, left = list[Count](), list[Count](), tasks
         for position, (on, trip) in enumerate(zip(*self._shared_loops(), strict=True)):
             step, extent = (
@@ -384,10 +394,8 @@ class TrafficCounts:
             shares.append(np.where(on, np.minimum(step / extent, 1.0), 1.0))
             left = left / trip
             below.append(left)
-        busiest, before = np.zeros(len(self.family)), np.zeros(len(self.family))
-        for thread in range(1, 1 + int(min(threads, tasks.max()))):
-            end = _work_before(thread * fewest + np.minimum(thread, more), shares, below)
-            busiest, before = np.maximum(busiest, end - before), end
+        done = [_work_before(end, shares, below) for end in self.task_ends()]
+        busiest = reduce(np.maximum, (end - first for first, end in pairwise(done)))
         return np.where(tasks > 1, busiest * threads, 1.0)
 
     def _shared_loops(self) -> tuple[list[NDArray[np.bool_]], list[Count]]:

@@ -424,6 +424,22 @@ def run_along_storage(contraction: Contraction, strides: Sequence[int]) -> Contr
     return replace(contraction, dims=tuple(dims))
 
 
+def owned_rows(contraction: Contraction, strides: Strides) -> Dim | None:
+    """Return the outermost dimension of C that x has too and weights have not; None: there is none.
+
+    None also where B changes from call to call.
+    """
+    if contraction.packs_b or contraction.plain:
+        return None
+    offset = contraction.out.offset(strides[contraction.out.array])
+    shared = [
+        dim for dim in contraction.dims
+        if dim.extent > 1 and contraction.x.uses(dim.name) and offset.coef(dim.name)
+        and not contraction.w.uses(dim.name)
+    ]  # fmt: skip
+    return max(shared, key=lambda dim: offset.coef(dim.name), default=None)
+
+
 def row_beside(contraction: Contraction, strides: Sequence[int], word: int = 1) -> Dim | None:
     """The row whose steps are neighbours in A where those of no reduction are: copies keep that.
 

@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.numerics.dtypes import COMPUTES
-from polysci.polyhedral.contraction import Contraction, Dim, Strides, columns_of, long_reductions
+from polysci.polyhedral.contraction import (
+    Contraction,
+    Dim,
+    Strides,
+    columns_of,
+    long_reductions,
+    owned_rows,
+)
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space import directives
 from polysci.space.directives import Directive, Pack, Place
@@ -371,13 +378,14 @@ def _orders(
 ) -> Iterator[tuple[frozenset[str], tuple[str, ...]]]:
     """Loop orders: batch, images and cache blocks outside in any order, register tiles inside.
 
-    With each order, the reductions in it: they have a block but no register-tile loop.
+    With each order, the reductions in it: they have a block but no register-tile loop. The rows by
+    which threads of a network share a tensor may be outside the batch too.
     """
     column, rows = columns_of(contraction), row_dims(contraction, strides)
     around = [
         d.name for d in contraction.by_role("batch") if d.name != column.name and d.extent > 1
     ]
-    images = [d.name for d in rows[:-2]]
+    images, owned = [d.name for d in rows[:-2]], owned_rows(contraction, strides)
     splits = contraction.out.dtype == COMPUTES[kernel.compute].sum.name  # C can keep a sum
     splits = splits or needs_copy(contraction, kernel)
     depths = [d.name for d in contraction.by_role("k") if splits and d.extent > least_depth()]
@@ -391,8 +399,12 @@ def _orders(
     for count in range(min(blocks, len(blockable)) + 1):
         for blocked in combinations(blockable, count):
             for outer in permutations([*images, *blocked]):
+                rows_first = around and owned and outer[:1] == (owned.name,)
                 for point in _point_orders([d.name for d in rows[-2:]], column.name):
-                    yield frozenset(blocked) & frozenset(depths), (*around, *outer, *point)
+                    reductions = frozenset(blocked) & frozenset(depths)
+                    yield reductions, (*around, *outer, *point)
+                    if rows_first:
+                        yield reductions, (*outer[:1], *around, *outer[1:], *point)
 
 
 def _blocked_rows(contraction: Contraction, strides: Strides, kernel: Microkernel) -> list[Dim]:

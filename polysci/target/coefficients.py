@@ -359,6 +359,9 @@ _NETWORKS: Final = {
         "us", "that a team of threads must save: its threads may sleep",
         5.0, LOST,
     ),
+    "foreign_ns": Coefficient(
+        "ns", "a line of x or of a result that another thread has in its caches", 30.0, ZEN4
+    ),
     "spin_us": Coefficient("us", "for which a waiting thread spins before it sleeps", 50.0, LOST),
     "wake_us": Coefficient("us", "until a thread that sleeps runs", 50.0, LOST),
     "row_fusion_cache": Coefficient(
