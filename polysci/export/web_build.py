@@ -33,7 +33,7 @@ _TARGET: Final = "--target=wasm32-wasi"
 _FLAGS: Final = ("-std=c11", "-O3", *IEEE.split(), "-fopenmp-simd", "-Wno-unknown-pragmas")
 # Runs take less than 32 KiB of stack; the rest is for functions of the C library.
 _LINK: Final = ("-mexec-model=reactor", "-Wl,--gc-sections,--strip-all,-z,stack-size=262144", "-lm")
-_HOW: Final = (
+HOW_TO_INSTALL: Final = (
     "install clang with a linker and the C library of WASI (Debian, Ubuntu: apt install clang lld "
     "wasi-libc libclang-rt-dev-wasm32), or run 'pip install ziglang', or name a compiler for "
     f"wasm32-wasi in the environment variable {VARIABLE}"
@@ -52,7 +52,7 @@ def find_wasm_compiler(isa: Isa) -> Compiler:
     """
     chosen = os.environ.get(VARIABLE, "").strip()
     faults, probe = list[str](), f"{headers(HeaderSet(isa.name))}\n{_PROBE}"
-    for words in [split_command(VARIABLE, chosen, _HOW)] if chosen else _candidates():
+    for words in [split_command(VARIABLE, chosen, HOW_TO_INSTALL)] if chosen else _candidates():
         try:
             compiler = identified(words[0], tuple(words[1:]))
             with tempfile.TemporaryDirectory(prefix="polysci-") as folder:
@@ -64,7 +64,7 @@ def find_wasm_compiler(isa: Isa) -> Compiler:
             return compiler
     source = f"environment variable {VARIABLE}={chosen!r}" if chosen else "no clang, no ziglang"
     reason = "; ".join(faults) or source
-    raise NoCompilerError(f"no compiler for {isa} of WebAssembly ({reason}): {_HOW}")
+    raise NoCompilerError(f"no compiler for {isa} of WebAssembly ({reason}): {HOW_TO_INSTALL}")
 
 
 def _candidates() -> list[list[str]]:
