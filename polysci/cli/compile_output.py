@@ -60,7 +60,7 @@ def check_output(arguments: argparse.Namespace) -> None:
             raise SpecError(f"--{option.replace('_', '-')}: says what to write; it needs -o DIR")
     if arguments.python and (arguments.isas or arguments.machine):
         raise SpecError("--python: a package holds code that runs here, of one instruction set")
-    beside = ("python", "embed", "packed_weights", "isas", "machine")
+    beside = ("python", "embed", "packed_weights", "isas")
     if arguments.freestanding and (other := [name for name in beside if getattr(arguments, name)]):
         raise SpecError(f"--freestanding: leave out --{other[0].replace('_', '-')}")
     if arguments.pool != "openmp" and not arguments.out:

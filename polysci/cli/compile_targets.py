@@ -84,6 +84,7 @@ def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
     """Return search targets of code that does not run here, or is one of several."""
     from polysci.export.candidates import SearchTarget
     from polysci.runtime.backends import backend_of
+    from polysci.target.host import detect
     from polysci.target.machine import assume_rates
 
     level = arguments.level or ("estimate" if arguments.machine else "measure")
@@ -96,8 +97,11 @@ def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
     if machine is None:
         return []
     target = shared.target_of(arguments)
-    if arguments.freestanding and not target.isa.condition:
-        raise SpecError("--freestanding: weights are packed here, by code that runs here")
+    if arguments.freestanding and not (target.isa.condition or target.isa in detect().runnable):
+        raise SpecError(
+            f"--freestanding: weights are packed here, by the network's code, and this CPU does "
+            f"not run {target.isa}"
+        )
     if not arguments.out:
         raise SpecError(f"--isa {arguments.isa}: nothing of it runs here; it needs -o DIR")
     if arguments.python:

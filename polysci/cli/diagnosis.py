@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from polysci.cli.cross_compilers import cross_compilers
 from polysci.errors import BuildError, SpecError, UnsupportedError
 from polysci.peers.onednn.discovery import INSTALL, find_libraries
 from polysci.printers.headers import COUNT_OF_TWO, fused_product
@@ -64,6 +65,9 @@ def checks(target: Target | None = None) -> list[Check]:
     results += [_runtimes(), _cache_directory(), _free_space(), _packages()]
     results += [_peer(name, remedy) for name, remedy in PEERS.items()] + [_onednn()]
     results += [Check(part.name, True, part.detail, part.remedy) for part in device_parts_of_host()]
+    results += [
+        Check(f"compiler for {own.cpu}", True, own.found, own.remedy) for own in cross_compilers()
+    ]
     return results + list(_permissions(target))
 
 

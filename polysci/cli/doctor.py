@@ -6,7 +6,7 @@ import argparse
 
 from polysci.cli import layers as shared
 
-HELP = "check compiler, instruction sets, caches, OpenMP, cache directory and packages"
+HELP = "check compilers, instruction sets, caches, OpenMP, cache directory and packages"
 
 
 def add(command: argparse.ArgumentParser) -> None:

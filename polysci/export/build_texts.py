@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
+from types import MappingProxyType
 from typing import Final
 
 from polysci.printers.headers import flags_in
@@ -13,6 +14,12 @@ IEEE: Final = "-fno-math-errno -fno-trapping-math -ffp-contract=off"
 _COUNTED: Final = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign"
 _THREADS: Final = " -pthread"
 _CMAKE_THREADS: Final = " Threads::Threads"
+# Of headers, the kinds of machine that have them, as compilers call those.
+_MACHINES: Final = MappingProxyType(
+    {
+        "arm_sve.h": "aarch64% arm64%", "riscv_vector.h": "riscv64%", "wasm_simd128.h": "wasm32%",
+    }
+)  # fmt: skip
 _VERSION: Final = "1.0.0"  # of what is installed
 _LOADER: Final = " -ldl"  # which newer C libraries hold themselves
 _CMAKE_LOADER: Final = " ${CMAKE_DL_LIBS}"
@@ -84,7 +91,7 @@ def file_flags(files: Mapping[str, object]) -> dict[str, str]:
         path: text for path, text in files.items() if path.endswith(".c") and isinstance(text, str)
     }
     asked = [
-        (path, flags, "#include <arm_sve.h>" in text)
+        (path, flags, _machines_of(text))
         for path, text in texts.items() if (flags := flags_in(text))
     ]  # fmt: skip
     return {
@@ -93,19 +100,24 @@ def file_flags(files: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-def _make_flags(path: str, flags: Sequence[str], aarch64: bool) -> str:
+def _machines_of(text: str) -> str:
+    """Return patterns of the machines that a C file is for, by its headers; nothing for all."""
+    return next((its for name, its in _MACHINES.items() if f"#include <{name}>" in text), "")
+
+
+def _make_flags(path: str, flags: Sequence[str], machines: str) -> str:
     """Return the line of a Makefile that gives flags to a file."""
     words = " ".join(flags)
-    if aarch64:
-        words = f"$(if $(filter aarch64% arm64%,$(shell $(CC) -dumpmachine)),{words})"
+    if machines:
+        words = f"$(if $(filter {machines},$(shell $(CC) -dumpmachine)),{words})"
     return f"{path.removesuffix('.c')}.o: FLAGS += {words}"
 
 
-def _cmake_flags(path: str, flags: Sequence[str], aarch64: bool) -> str:
+def _cmake_flags(path: str, flags: Sequence[str], machines: str) -> str:
     """Return the lines of a CMakeLists.txt that do so."""
     properties = f'PROPERTIES COMPILE_OPTIONS "{";".join(flags)}"'
     line = f"set_source_files_properties({path} {properties})"
-    if not aarch64:
+    if not machines:
         return line
     known = f"KNOWS_FLAGS_OF_{path.removesuffix('.c')}"
     check = f'include(CheckCCompilerFlag)\ncheck_c_compiler_flag("{" ".join(flags)}" {known})'

@@ -42,7 +42,7 @@ _LINK_SHARED: Final = (
 )
 # For a C library without atomics, of which one thread calls what changes memory.
 _UNCHECKED: Final = "-Wl,--no-check-features"
-_HOW: Final = (
+HOW_TO_INSTALL: Final = (
     "install clang with a linker and the C library of WASI (Debian, Ubuntu: apt install clang lld "
     "wasi-libc libclang-rt-dev-wasm32), or run 'pip install ziglang', or name a compiler for "
     f"wasm32-wasi in the environment variable {VARIABLE}"
@@ -62,7 +62,7 @@ def find_wasm_compiler(isa: Isa, *, shared: bool = False) -> Compiler:
     """
     chosen = os.environ.get(VARIABLE, "").strip()
     faults, probe = list[str](), f"{headers(HeaderSet(isa.name))}\n{_PROBE}"
-    for words in [split_command(VARIABLE, chosen, _HOW)] if chosen else _candidates():
+    for words in [split_command(VARIABLE, chosen, HOW_TO_INSTALL)] if chosen else _candidates():
         try:
             compiler = identified(words[0], tuple(words[1:]))
             with tempfile.TemporaryDirectory(prefix="polysci-") as folder:
@@ -74,7 +74,7 @@ def find_wasm_compiler(isa: Isa, *, shared: bool = False) -> Compiler:
             return compiler
     source = f"environment variable {VARIABLE}={chosen!r}" if chosen else "no clang, no ziglang"
     reason = "; ".join(faults) or source
-    raise NoCompilerError(f"no compiler for {isa} of WebAssembly ({reason}): {_HOW}")
+    raise NoCompilerError(f"no compiler for {isa} of WebAssembly ({reason}): {HOW_TO_INSTALL}")
 
 
 def _candidates() -> list[list[str]]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from polysci.polyhedral.turns import in_turn
+
 
 @dataclass(frozen=True, slots=True)
 class SharedUse:
@@ -39,6 +41,7 @@ class Race:
         )
 
 
+@in_turn
 def find_race(uses: Sequence[SharedUse]) -> Race | None:
     """Return two uses without a barrier between; None: there are none."""
     maps = [isl.Map(use.relation) for use in uses]

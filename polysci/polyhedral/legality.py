@@ -10,8 +10,10 @@ from polysci.errors import IllegalScheduleError
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.scop import Scop
 from polysci.polyhedral.tile_schedule import TileSchedule
+from polysci.polyhedral.turns import in_turn
 
 
+@in_turn
 def check(scop: Scop, contraction: Contraction, tiles: TileSchedule) -> None:
     """Raise IllegalScheduleError unless ``tiles`` may replace the original order of ``scop``.
 
@@ -39,6 +41,7 @@ def check(scop: Scop, contraction: Contraction, tiles: TileSchedule) -> None:
 
 
 @lru_cache(maxsize=64)
+@in_turn
 def dependences_to_keep(scop: Scop) -> isl.UnionMap:
     """Dependences that must keep their direction: all but the reduction's own."""
     return _dependences(scop).subtract(scop.reduction_dependences())

@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import RLock
 
 import islpy as isl
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.polyhedral.turns import TURN, in_turn
 
 KINDS = ("flow", "anti", "output", "input")
 # isl's own count, 6 seconds or so. A convolution takes 16,000 to extract, 256,000 for dependences.
 MAX_OPERATIONS = 10_000_000
-_COUNTER = RLock()
 
 
 @contextmanager
 def bound_operations(work: str, limit: int = MAX_OPERATIONS) -> Iterator[None]:
     """Let isl spend at most ``limit`` operations on ``work``, and speak for it when it fails.
 
-    One thread at a time: all share isl's counter. Raises UnsupportedError when the limit is reached
+    Other threads wait: all share isl's counter. Raises UnsupportedError when the limit is reached
     or isl gives up.
     """
     context = isl.DEFAULT_CONTEXT
-    with _COUNTER:
+    with TURN:
         before = context.get_max_operations()
         context.reset_operations()
         context.set_max_operations(limit)
@@ -129,20 +128,24 @@ class Scop:
                 return array
         raise SpecError(f"{self.name} has no array {name!r}")
 
+    @in_turn
     def domain(self) -> isl.UnionSet:
         union = isl.UnionSet("{ }")
         for statement in self.statements:
             union = union.union(isl.UnionSet.from_set(statement.domain))
         return union
 
+    @in_turn
     def reads(self) -> isl.UnionMap:
         """Iterations of the domain to the elements they read."""
         return self._accesses("read")
 
+    @in_turn
     def writes(self) -> isl.UnionMap:
         """Iterations of the domain to the elements they write."""
         return self._accesses("write")
 
+    @in_turn
     def schedule(self) -> isl.UnionMap:
         """Iterations of the domain to their place in the order of the text."""
         return _union(s.schedule.intersect_domain(s.domain) for s in self.statements)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from functools import cache, partial
 from math import inf
 from pathlib import Path
 from statistics import median
+from threading import RLock
 from types import MappingProxyType
 from typing import Any
 
@@ -64,6 +66,7 @@ STENCIL_ROWS = frozenset((1, 2, 4, 8, 16))  # that are measured, beside the most
 _log = logging.getLogger(__name__)
 _unstored: dict[Path, Machine] = {}  # measured, but there is no room for its file
 _refused: set[Path] = set()  # files of machines that this process failed to measure
+_measuring = RLock()
 Progress = Callable[[int, int], None]
 Probe = tuple[str, Path]  # a function, and the shared object that holds it
 
@@ -79,13 +82,25 @@ def machine_of(target: Target, progress: Progress | None = None, x: str = "f32")
         return load_rates(target) or assume_rates(target)
     if machine := load_rates(target, x):
         return machine
-    if machine_path(target) not in _refused:
-        try:
-            return calibrate(target, progress, x)
-        except PolysciError as error:
-            _refused.add(machine_path(target))
-            _log.warning("calibration failed, using assumed rates: %s", error)
-    return load_rates(target) or assume_rates(target)
+    with _measuring:  # threads that measured at once would disturb each other
+        if machine := load_rates(target, x):
+            return machine
+        if machine_path(target) not in _refused:
+            try:
+                return calibrate(target, progress, x)
+            except PolysciError as error:
+                _refused.add(machine_path(target))
+                _log.warning("calibration failed, using assumed rates: %s", error)
+        return load_rates(target) or assume_rates(target)
+
+
+def _renew_lock() -> None:
+    """A child of fork: whatever thread of its parent measured, none of its own does."""
+    global _measuring
+    _measuring = RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def load_rates(target: Target, x: str = "f32") -> Machine | None:

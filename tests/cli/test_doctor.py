@@ -5,9 +5,10 @@ import shutil
 
 import pytest
 
-from polysci.cli import diagnosis
+from polysci.cli import cross_compilers, diagnosis
 from polysci.cli.diagnosis import Check, checks
 from polysci.errors import UnsupportedError
+from polysci.export import web_build
 from polysci.target import host as host_module
 from polysci.target import isas
 from polysci.target.host import cpu_quota, detect
@@ -222,3 +223,24 @@ def test_a_full_disk_is_noticed(monkeypatch):
     monkeypatch.setattr(diagnosis, "LOW_SPACE", 1 << 80)
     check = diagnosis._free_space()
     assert not check.ok and check.remedy.startswith("make room in")
+
+
+@pytest.mark.parametrize(
+    ("version", "found_at"), [("17.0.6", 'CC="/bin/clang --target=riscv64-linux-gnu"'), ("14", "")]
+)
+def test_compilers_for_other_cpus(monkeypatch, version, found_at):
+    """Where one is missing, or too old, it is said how to get it."""
+    monkeypatch.setattr(cross_compilers.shutil, "which", {"clang": "/bin/clang"}.get)
+    monkeypatch.setattr(
+        cross_compilers, "identified", lambda path, options: f"{path} | clang version {version}"
+    )
+    monkeypatch.setattr(cross_compilers.platform, "machine", lambda: "x86_64")
+    monkeypatch.setenv(web_build.VARIABLE, "no-such-clang")
+    aarch64, arm, riscv, wasm = cross_compilers.cross_compilers()
+    assert aarch64.found == "no aarch64-linux-gnu-gcc" and "gcc-aarch64" in aarch64.remedy
+    assert arm.cpu == "Cortex-M" and "apt install gcc-arm-none-eabi" in arm.remedy
+    assert riscv.found == (found_at or "no clang 17 or newer; gcc does not do")
+    assert bool(riscv.remedy) is not bool(found_at)
+    assert "no-such-clang" in wasm.found and wasm.remedy == web_build.HOW_TO_INSTALL
+    monkeypatch.setattr(cross_compilers.platform, "machine", lambda: "aarch64")
+    assert "aarch64" not in [own.cpu for own in cross_compilers.cross_compilers()]

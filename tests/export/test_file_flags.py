@@ -1,5 +1,7 @@
 """Compiler flags that only some files of an exported project need."""
 
+import pytest
+
 from polysci.export.build_texts import file_flags
 from polysci.printers.headers import target_lines
 from polysci.target.isa import Isa
@@ -17,10 +19,18 @@ def test_build_files_give_flags_to_the_files_that_need_them() -> None:
     }
 
 
-def test_flags_of_one_kind_of_processor_are_for_its_compilers() -> None:
-    text = f"/* a schedule */\n{target_lines(ROW)}\n#include <arm_sve.h>\n"
+@pytest.mark.parametrize(
+    ("header", "machines"),
+    [
+        ("arm_sve.h", "aarch64% arm64%"),
+        ("riscv_vector.h", "riscv64%"),
+        ("wasm_simd128.h", "wasm32%"),
+    ],
+)
+def test_flags_of_one_kind_of_processor_are_for_its_compilers(header: str, machines: str) -> None:
+    text = f"/* a schedule */\n{target_lines(ROW)}\n#include <{header}>\n"
     flags = file_flags({"lib.c": "int f;\n", "lib_made_up.c": text})
-    condition = "$(filter aarch64% arm64%,$(shell $(CC) -dumpmachine))"
+    condition = f"$(filter {machines},$(shell $(CC) -dumpmachine))"
     assert flags["FILE_FLAGS_MAKE"] == (
         f"lib_made_up.o: FLAGS += $(if {condition},-msve-vector-bits=256 -DA=1)\n"
     )

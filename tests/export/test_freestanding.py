@@ -15,6 +15,7 @@ from tests.support.exported import WARNINGS, run
 
 QUICK = "CFLAGS=-O1 -Werror -fstack-usage"
 ALLOWED = {"memcpy", "memmove", "memset", "memcmp"}
+MACHINES = Path(__file__).parents[2] / "experiments" / "machines"
 STACK = 32 << 10  # bytes, as the header says
 
 
@@ -79,6 +80,22 @@ def test_everything_that_a_stage_may_be(tmp_path: Path) -> None:
     assert ran.returncode == 0 and " 0 failed" in ran.stdout, ran.stdout
 
 
+def test_a_described_machine_chooses_schedules(tmp_path: Path) -> None:
+    """By its caches; nothing is measured, and what the code computes is checked here."""
+    small = (MACHINES / "cortex-m7-1.toml").read_text()
+    large = small.replace("size = 16384", f"size = {1 << 20}")
+    texts = []
+    for name, text in (("small", small), ("large", large)):
+        file, out = tmp_path / f"{name}.toml", tmp_path / name
+        file.write_text(text)
+        words = ["--freestanding", "--machine", str(file), "--name", "net", "-o", str(out)]
+        assert "flash: " in done("compile", "mlp:16x256x256", *words)
+        texts.append((out / "net_scalar_0.c").read_text())
+    assert small != large and texts[0] != texts[1]
+    built = run("make", "check", QUICK, cwd=tmp_path / "small")
+    assert built.returncode == 0 and " 0 failed" in built.stdout, built.stdout
+
+
 def test_what_it_excludes(tmp_path: Path) -> None:
     path = str(saved(tiny(), tmp_path / "m.onnx"))
     out = ["-o", str(tmp_path / "net")]
@@ -87,6 +104,7 @@ def test_what_it_excludes(tmp_path: Path) -> None:
         (["--threads", "2", *out], "threads=2: freestanding code has one thread"),
         (["--embed", *out], "--freestanding: leave out --embed"),
         (["--isas", "portable", *out], "--freestanding: leave out --isas"),
+        (["--machine", str(MACHINES / "neoverse-n1-64.toml"), *out], "CPU does not run neon"),
     ):
         told = polysci("compile", path, "--level", "estimate", "--freestanding", *words)
         assert told.returncode == 2 and reason in told.stderr, told.stderr

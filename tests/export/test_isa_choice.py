@@ -10,7 +10,7 @@ import pytest
 
 from polysci.network.compiled import compile_network
 from polysci.target.host import detect
-from tests.support import aarch64
+from tests.support import aarch64, riscv
 from tests.support.command import done, polysci
 from tests.support.compiling import saved, tiny
 from tests.support.exported import all_passed, run
@@ -116,6 +116,28 @@ def test_the_length_of_vectors_chooses(model: Path, tmp_path: Path, isas: str) -
         assert ran.returncode == 0 and " 0 failed" in ran.stdout, ran.stdout
         if word == "--isas":
             assert aarch64.run(net / "which", cpu=model_of).stdout == f"{cpu}\n"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not X86, reason="other compilers and emulators run beside that of x86-64")
+def test_one_project_serves_several_kinds_of_processors(model: Path, tmp_path: Path) -> None:
+    """Files of other kinds are empty, and their flags are not for the compiler."""
+    aarch64.need()
+    riscv.need()
+    net = tmp_path / "net"
+    words = ["--level", "estimate", "--isas", "avx2,neon,sve256,rvv256,portable", "-o", str(net)]
+    done("compile", str(model), *words)
+    kinds = {
+        "gcc": lambda: run("./selftest", ".", cwd=net),
+        aarch64.COMPILER: lambda: aarch64.run(net / "selftest", net),
+        " ".join(riscv.compiler()): lambda: riscv.run(net / "selftest", net, bits=256),
+    }
+    for compiler, test in kinds.items():
+        flags = (f"{QUICK} -Wno-pass-failed", "OPENMP=") if "clang" in compiler else (QUICK,)
+        built = run("make", "clean", "selftest", f"CC={compiler}", *flags, cwd=net)
+        assert built.returncode == 0, built.stdout
+        ran = test()
+        assert ran.returncode == 0 and " 0 failed" in ran.stdout, ran.stdout
 
 
 @pytest.mark.exhaustive

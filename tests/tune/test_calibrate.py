@@ -3,8 +3,10 @@
 import logging
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -200,6 +202,21 @@ def test_a_busy_machine_is_not_kept(
     calibrate._refused.clear()
     calibrate.machine_of(TARGET)
     assert tried == ["f32", "f32"]
+
+
+def test_threads_measure_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes while another thread measures waits for its result."""
+    tried = list[str]()
+
+    def measure(target: Target, progress: calibrate.Progress) -> Machine:
+        tried.append("f32")
+        time.sleep(0.1)
+        return calibrate._store(calibrate.machine_path(target), MEASURED)
+
+    monkeypatch.setattr(calibrate, "_measure", measure)
+    with ThreadPoolExecutor(3) as pool:
+        machines = [*pool.map(calibrate.machine_of, [TARGET] * 3)]
+    assert machines == [MEASURED] * 3 and tried == ["f32"]
 
 
 def test_a_type_without_kernels_of_its_own_has_the_rates_of_f32(cache: Path) -> None:

@@ -26,6 +26,7 @@ from polysci.frontends.notation.syntax import (
     parts,
 )
 from polysci.numerics.affine import Affine
+from polysci.polyhedral.turns import in_turn
 
 _SET, _PARAM = isl.dim_type.set, isl.dim_type.param
 # Functions of the notation -> isl's of two forms.
@@ -160,16 +161,19 @@ class ComprehensionRanges:
     axes: Mapping[str, tuple[isl.Set, ...]]
     warnings: tuple[str, ...]
 
+    @in_turn
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Return the extents of a tensor, where all sizes have values."""
         return tuple(interval(values)[1] for values in self.axes[tensor])
 
+    @in_turn
     def linear_shape(self, tensor: str) -> tuple[Affine, ...] | None:
         """Return extents as linear forms of shape variables without a size; None for others."""
         forms = tuple(map(extent_of, self.axes[tensor]))
         return None if None in forms else forms  # type: ignore[return-value]
 
 
+@in_turn
 def infer(whole: Elaborated, sizes: Mapping[str, int]) -> ComprehensionRanges:
     """Infer the ranges of all statements; shape variables without a size are parameters.
 
@@ -250,15 +254,18 @@ class StatementRanges:
         """The iterators that the target lacks."""
         return tuple(name for name in self.iterators if name not in self.statement.index)
 
+    @in_turn
     def bounds(self, name: str) -> tuple[int, int]:
         """Return the first value and one behind the last, where all sizes have values."""
         return interval(self.alone(name))
 
+    @in_turn
     def affine(self, term: Term) -> Affine | None:
         """Return a term as a linear form of iterators, where it is one and sizes have values."""
         form = self.form(term)
         return None if form is None or not is_linear(form) else affine_of(form, self.iterators)
 
+    @in_turn
     def alone(self, name: str) -> isl.Set:
         """Return the values of an iterator, as a set of one dimension."""
         return project(self.known[name], self.iterators.index(name))
@@ -299,6 +306,7 @@ class StatementRanges:
         at = self.iterators.index(name)
         return isl.PwAff.from_aff(isl.Aff.var_on_domain(self.space, _SET, at))
 
+    @in_turn
     def form(self, term: Term, floor: bool = False) -> isl.PwAff | None:
         """Return a term as a quasi-affine form of the iterators; None where it is none.
 
@@ -326,6 +334,7 @@ class StatementRanges:
                 return combine_forms(function, first, second, floor)
         return None
 
+    @in_turn
     def condition(self, term: Term) -> isl.Set | None:
         """Return where linear comparisons joined by ``&&`` hold; None for other conditions."""
         match term:

@@ -45,6 +45,7 @@ from polysci.loop_ir.nodes import (
     names_in,
 )
 from polysci.polyhedral.tile_schedule import PACKING, TileSchedule
+from polysci.polyhedral.turns import in_turn
 from polysci.space.directives import EntryPoint
 from polysci.space.packed_copy import origin_coef
 from polysci.space.plan import Plan, Tile
@@ -55,6 +56,7 @@ def origins(plan: Plan) -> list[dict[str, range]]:
     return [{dim: piece.origins for dim, piece in pieces.items()} for pieces in plan.classes()]
 
 
+@in_turn
 def nest(
     entry: EntryPoint, parameters: int, comments: Mapping[str, str], ends: Sequence[str] = ()
 ) -> Block:

@@ -9,6 +9,7 @@ import islpy as isl
 
 from polysci.loop_ir.expressions import Expr, Guard, Load, Lookup, Position, Reduce, Where, children
 from polysci.numerics.affine import Affine
+from polysci.polyhedral.turns import in_turn
 
 Extents = tuple[tuple[str, int], ...]
 
@@ -44,6 +45,7 @@ def iterators_in(part: Expr) -> set[str]:
 
 
 @lru_cache(maxsize=4096)
+@in_turn
 def relation(domain: Extents, index: tuple[Affine, ...], guards: tuple[Guard, ...] = ()) -> isl.Map:
     """``{ [iterators] -> [element] }`` of one read; sizes of a run are parameters."""
     forms = [*index, *(guard.at for guard in guards)]
@@ -57,6 +59,7 @@ def relation(domain: Extents, index: tuple[Affine, ...], guards: tuple[Guard, ..
 
 
 @lru_cache(maxsize=4096)
+@in_turn
 def is_within(
     at: Affine, end: str, domain: tuple[tuple[str, str], ...], conditions: tuple[str, ...],
     sizes: tuple[str, ...],
@@ -110,6 +113,7 @@ def of_load(load: Load, domain: Extents, around: Reduce | None = None) -> isl.Ma
     return relation(domain, tuple(index), around.guards if around else ())
 
 
+@in_turn
 def pointwise(load: Load, domain: Extents, shape: Sequence[int]) -> bool:
     """Return whether every iteration reads the element of its own place, and all elements are read.
 
@@ -123,12 +127,14 @@ def pointwise(load: Load, domain: Extents, shape: Sequence[int]) -> bool:
     return bool(reads.is_equal(own))
 
 
+@in_turn
 def reads_once(load: Load, domain: Extents, around: Reduce | None) -> bool:
     """Return whether no two iterations read the same element, so that nothing is computed twice."""
     reads = of_load(load, domain, around)
     return reads is not None and bool(reads.is_injective())
 
 
+@in_turn
 def reads_within(
     load: Load, domain: Extents, around: Reduce | None, *, along: Mapping[int, int], low: Affine,
     extent: int,

@@ -138,7 +138,7 @@ def _communicate(
 
 def kill_started_by(threads: Collection[int]) -> None:
     """Kill what these threads, named by their identifiers, are running; :func:`run` returns."""
-    for process, thread in list(_running.items()):
+    for process, thread in _running.copy().items():
         if thread in threads and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
