@@ -149,27 +149,6 @@ PS_INLINE void ps_tiles_run_filled(ps_acc *acc, ps_tile t, uint64_t rows, int32_
     ps_tiles_steps(t, first, length);
 }
 
-/* What belongs to C from column n on, at element c. */
-PS_INLINE ps_epilogue ps_moved(const ps_epilogue *e, int64_t n, int64_t c)
-{
-    ps_epilogue moved = {0};
-    if (!e)
-        return moved;
-    moved = *e;
-    moved.bias = e->bias ? e->bias + n : 0;
-    moved.residual = e->residual ? e->residual + c : 0;
-    moved.offset = e->offset ? e->offset + n : 0;
-    moved.scale = e->scale ? e->scale + n : 0;
-    return moved;
-}
-
-/* One row of C alone. */
-PS_INLINE ps_tile ps_one_row(ps_tile t)
-{
-    t.rows = t.wrap = 1;
-    return t;
-}
-
 /* Sums on their way between tiles and vectors, by position: 4 KiB. */
 typedef ps_acc ps_sums[PS_TALL * PS_SUMS];
 
@@ -192,58 +171,6 @@ PS_INLINE void ps_tiles_begin(ps_acc *acc, ps_tile t, const ps_y *c, int accumul
     }
 }
 
-/* Where rows of C are neighbours and columns apart: 16 rows x 16 columns at a time, so that whole
- * vectors are written. */
-PS_INLINE void ps_end_columns(const ps_acc *sums, ps_grid g, ps_tile t, ps_y *c,
-                              const ps_epilogue *e)
-{
-    ps_tile u = t;
-    u.vecs = 1;
-    PS_UNROLL
-    for (int first = 0; first < t.rows; first += PS_TALL) {
-        u.rows = u.wrap = t.rows - first < PS_TALL ? t.rows - first : PS_TALL;
-        PS_UNROLL
-        for (int v = 0; v < t.vecs; ++v) {
-            const int64_t at = first + v * PS_LANES * t.c_col;
-            const ps_epilogue moved = ps_moved(e, v * PS_LANES, at);
-            _Alignas(64) ps_acc column[PS_TALL];
-            PS_UNROLL
-            for (int i = 0; i < PS_TALL; ++i)
-                if (i < u.rows)
-                    column[i] = sums[ps_position(first + i, t.wrap, g.pitch) * t.vecs + v];
-            u.lanes = v + 1 < t.vecs ? PS_LANES : t.lanes;
-            ps_end(column, u, c + at, e ? &moved : 0);
-        }
-    }
-}
-
-/* Neighbours of one image row that end together: as many as divide it, in 16 registers. */
-PS_INLINE int ps_group(ps_tile t)
-{
-    const int n = t.rows < t.wrap ? t.rows : t.rows % t.wrap ? 1 : t.wrap;
-#define PS_TRY(r) n % r == 0 && r * t.vecs <= PS_TALL ? r
-    return PS_TRY(16) : PS_TRY(14) : PS_TRY(8) : PS_TRY(7) : PS_TRY(5) : PS_TRY(4) : PS_TRY(3)
-         : PS_TRY(2) : 1;
-#undef PS_TRY
-}
-
-PS_INLINE void ps_end_rows(const ps_acc *sums, ps_grid g, ps_tile t, ps_y *c, const ps_epilogue *e)
-{
-    ps_tile u = t;
-    u.rows = u.wrap = ps_group(t);
-    for (int line = 0; line * t.wrap < t.rows; ++line)
-        for (int i = 0; i < t.wrap && line * t.wrap + i < t.rows; i += u.rows) {
-            const int64_t at = line * t.c_outer + i * t.c_inner;
-            const ps_epilogue moved = ps_moved(e, 0, at);
-            _Alignas(64) ps_acc part[PS_TALL]; /* in registers, which `sums` can never be */
-            PS_UNROLL
-            for (int j = 0; j < PS_TALL; ++j)
-                if (j < u.rows * u.vecs)
-                    part[j] = sums[(line * g.pitch + i) * t.vecs + j];
-            ps_end(part, u, c + at, e ? &moved : 0);
-        }
-}
-
 PS_INLINE void ps_tiles_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e)
 {
     const ps_grid g = ps_grid_of(t);
@@ -255,10 +182,7 @@ PS_INLINE void ps_tiles_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *
         for (int v = 0; v < t.vecs; ++v)
             ps_tile_store(m * t.vecs + v, sums + ps_start(g, m) * t.vecs + v, 64 * t.vecs);
     }
-    if (t.c_col != 1 && ps_rows_touch(t))
-        ps_end_columns(sums, g, t, c, e);
-    else
-        ps_end_rows(sums, g, t, c, e);
+    ps_end_parts(sums, g.pitch, t, c, e);
 }
 
 /* What follows is written against these names. */

@@ -13,8 +13,6 @@ typedef struct {
 /* Words of k in a step. */
 PS_INLINE int ps_deep(ps_tile t) { return t.words ? t.words : 16; }
 
-PS_INLINE int ps_position(int i, int wrap, int pitch) { return i / wrap * pitch + i % wrap; }
-
 /* `positions` split evenly over `tiles`. */
 PS_INLINE ps_grid ps_grid_even(int tiles, int positions, int pitch, int64_t step)
 {

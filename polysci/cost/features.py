@@ -462,12 +462,12 @@ def l1_conflicts(nest: TrafficCounts) -> Count:
 
     They are weighted by the share by which rows exceed the ways of a set. A step reads an element
     of each row of a call. Rows a multiple of a page apart share one set, so that a line comes from
-    L2 as often as a word of it is read. Tiles of AMX read whole lines.
+    L2 as often as a word of it is read. Tiles of AMX, and outer products, read whole lines.
     Measured: experiments/README.md.
     """
     kernel = nest.family.tiles[0].kernel
     of_rows = kernel.family == "brgemm" and not nest.contraction.swapped
-    if not of_rows or kernel.isa == "amx" or nest.packed.all():
+    if not of_rows or not kernel.in_vectors or nest.packed.all():
         return np.zeros(1)
     x, step = nest.contraction.x, nest.tiles[-1]
     run, rows = nest.runs_of(x, step, LINE)

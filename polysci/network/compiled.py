@@ -526,7 +526,8 @@ def restore_network(name: str, pickled_by: str, isa: str, data: bytes) -> Networ
         raise SpecError(
             f"{where}: written by polysci {pickled_by}, and this is {__version__}: compile it again"
         )
-    if isa in ISAS and (reason := detect().refusal(isa)):
+    named = isa if isa in ISAS and ISAS[isa].experimental else None
+    if isa in ISAS and (reason := detect(named).refusal(isa)):
         raise UnsupportedError(f"{where} {reason}; compile it again")
     parts = pickle.loads(data)
     target = device_named(parts["device"]) or detect(isa)

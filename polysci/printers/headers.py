@@ -80,6 +80,9 @@ def headers(unit: HeaderSet) -> str:
     stacked = [f"stacked_{name}" for name in isa.endings if compute.name == "i8"]
     runs = [f"brgemm_{compute.name}_{name}" for name in isa.endings if not blocks]
     names += [name for name in (*stacked, *runs) if _exists(name)]
+    if isa.outer_products and not blocks:
+        factors = kind if unit.w == "f32" else f"{kind}_{unit.w}"
+        names += ["parts", f"outer_{factors}_{isa}", f"outer_{isa}"]
     names += [*(isa.tile_registers.headers if isa.tile_registers else ()), "pack", "panels"]
     names += ["pairs"] * (compute.name == "bf16") + ["pack_blocks"] * bool(compute.bytes_of_x)
     if not narrow:

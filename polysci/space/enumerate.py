@@ -32,7 +32,7 @@ from polysci.space.schedule import Schedule, Step
 from polysci.space.stencil_roles import is_stencil, windows_of
 from polysci.target.coefficients import prior_of
 from polysci.target.isas import isa_of
-from polysci.target.microkernels import Microkernel, lanes, shorter, ways
+from polysci.target.microkernels import Microkernel, lanes, on_vectors, shorter, ways
 
 # Policies: which sizes are tried.
 FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # cache blocks, in register tiles
@@ -174,8 +174,11 @@ def ways_of(contraction: Contraction, isa: str) -> tuple[tuple[Microkernel, ...]
     """The kernels of every way in which an ISA computes it.
 
     A stencil whose rows fit a shorter vector takes that: fewer loads cross a cache line. Where taps
-    shift the vectors of B, a step holds these in registers, and an element of A.
+    shift the vectors of B, a step holds these in registers, and an element of A. Outer products
+    take x as A and panels as B, and no weights in blocks.
     """
+    if contraction.swapped or contraction.plain or contraction.a.block > 1:
+        isa = on_vectors(isa)
     if is_stencil(contraction):
         pixels = columns_of(contraction).extent
         fit = [name for name in shorter(isa) if lanes(name) >= pixels]
@@ -259,6 +262,9 @@ def _use(contraction: Contraction, tile: RegisterTile) -> float:
         useful *= extents[dim]
         lanes = tile.kernel.lanes if dim == tile.sizes[0][0] else 1
         issued *= -(-extents[dim] // size) * (-(-size // lanes) * lanes)
+    if side := tile.kernel.outer_products:  # a step loads a vector of A, turned before, and B's
+        across = -(-tile.kernel.cols // side)
+        return float(useful / issued * tile.rows / side * across / (across + 2))
     if registers := tile.kernel.tile_registers:  # square arrangements of them load least
         down, across = -(-tile.rows // registers.rows), tile.kernel.vecs
         used = min(1.0, down * across / registers.sums)

@@ -39,7 +39,7 @@ class RowsAhead:
         ``rows`` are the size of each dimension of the tile's rows, innermost last, and the bytes in
         x from one to the next; ``step`` bytes lie between steps, ``depth`` steps make a run.
         """
-        if kernel.family != "brgemm" or kernel.tile_registers or not rows:
+        if kernel.family != "brgemm" or not kernel.in_vectors or not rows:
             return None
         if depth < 2 * steps_ahead():  # prefetches come in time for half of a run
             return None

@@ -191,7 +191,8 @@ def check_compute(
     ``in_words``: its words lie in a copy of A, whatever its strides ``a`` are.
     """
     x, compute = contraction.multiplied, COMPUTES[kernel.compute]
-    if contraction.weights != "f32" and isa_of(kernel.isa).language != "c":
+    blocks = contraction.a.block > 1 and kernel.outer_products
+    if blocks or (contraction.weights != "f32" and isa_of(kernel.isa).language != "c"):
         raise UnsupportedError(
             f"schedule {schedule}: {kernel} multiplies no weights of {contraction.b.dtype} by f32"
         )

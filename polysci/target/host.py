@@ -14,7 +14,16 @@ from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.target import riscv
 from polysci.target.isa import Isa
-from polysci.target.isas import ISAS, caps, permissions, read_vector_bits, up_to, vectors
+from polysci.target.isas import (
+    ISAS,
+    caps,
+    permissions,
+    read_streaming_bits,
+    read_vector_bits,
+    streaming,
+    up_to,
+    vectors,
+)
 from polysci.target.target import KIB, MIB, Memory, Target
 
 # Where sysfs has no caches: the smallest of any AVX2 server core since 2013.
@@ -54,6 +63,8 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
     if root == Path("/") and platform.machine() == "riscv64" and "v" in flags:
         flags = riscv.with_vectors(flags, riscv.vector_bits())
     known = (*_known_features(flags), *_vector_length(flags, root))
+    if any(limit.experimental for limit in caps(isa).values()):
+        known = (*known, *_streaming_length(flags, root))
     withheld = _withheld(known) if root == Path("/") else ()
     features = tuple(word for word in known if word not in withheld)
     cores = available_cores(root)
@@ -123,6 +134,15 @@ def _vector_length(flags: list[str], root: Path) -> tuple[str, ...]:
     default = root / "proc/sys/abi/sve_default_vector_length"
     bits = read_vector_bits() if root == Path("/") else 8 * _number(default)
     return (vectors(bits),) if bits else ()
+
+
+def _streaming_length(flags: list[str], root: Path) -> tuple[str, ...]:
+    """Return the same of the streaming mode of SME."""
+    if "sme" not in flags:
+        return ()
+    default = root / "proc/sys/abi/sme_default_vector_length"
+    bits = read_streaming_bits() if root == Path("/") else 8 * _number(default)
+    return (streaming(bits),) if bits else ()
 
 
 def _withheld(features: tuple[str, ...]) -> tuple[str, ...]:

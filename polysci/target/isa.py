@@ -63,6 +63,9 @@ class Isa:
     whose matrices work-items of a warp multiply together; ``copies_async``: copies into the memory
     of a group run beside what its items do. ``condition`` is C that tells a compiler of the set
     from others, which take the portable text in place of its headers; empty: all have the set.
+    ``outer_products``: words of a row of the square registers to which its kernels add columns of A
+    times rows of B, from sums in memory; 0: it has none.
+    ``experimental``: only who names it gets it.
     """
 
     name: str
@@ -82,6 +85,8 @@ class Isa:
     matrices: tuple[str, ...] = ()
     copies_async: bool = False
     condition: str = ""
+    outer_products: int = 0
+    experimental: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -20,13 +20,24 @@ from polysci.text.names import known_name, suggest
 _SYS_ARCH_PRCTL, _ARCH_GET_XCOMP_SUPP, _XFEATURE_TILEDATA = 158, 0x1021, 18
 
 
-_PR_SVE_GET_VL, _SVE_VL_BYTES = 51, 0xFFFF  # Documentation/arch/arm64/sve.rst
+# Documentation/arch/arm64/sve.rst and sme.rst.
+_PR_SVE_GET_VL, _PR_SME_GET_VL, _VL_BYTES = 51, 64, 0xFFFF
 
 
 def read_vector_bits() -> int:
     """Return the bits of a vector of SVE in this process; 0 where the kernel knows of none."""
+    return _ask_length(_PR_SVE_GET_VL)
+
+
+def read_streaming_bits() -> int:
+    """Return the bits of a vector in SME's streaming mode; 0 where the kernel knows of none."""
+    return _ask_length(_PR_SME_GET_VL)
+
+
+def _ask_length(option: int) -> int:
+    """Return the bits of a vector of this process, which ``option`` of prctl asks for."""
     ask: Callable[..., int] = ctypes.CDLL(None).prctl
-    return 8 * (max(0, ask(_PR_SVE_GET_VL, 0, 0, 0, 0)) & _SVE_VL_BYTES)
+    return 8 * (max(0, ask(option, 0, 0, 0, 0)) & _VL_BYTES)
 
 
 def read_components() -> int:
@@ -54,7 +65,7 @@ AMX_REGISTERS = TileRegisters(
     rows=16,
     sums=4,
     words=16,
-    headers=("tiles_amx", "grid_amx", "brgemm_amx"),
+    headers=("tiles_amx", "parts", "grid_amx", "brgemm_amx"),
     probe="probe_amx",
     state="tiles",
     configure="ps_tiles_configure",
@@ -65,6 +76,11 @@ AMX_REGISTERS = TileRegisters(
 def vectors(bits: int) -> str:
     """Return the feature of a CPU, or a process, whose vectors of SVE have so many bits."""
     return f"sve_{bits}_bits"
+
+
+def streaming(bits: int) -> str:
+    """Return the feature of a CPU, or a process, with so many bits a vector in streaming mode."""
+    return f"sme_{bits}_bits"
 
 
 def _riscv64_rows() -> Iterator[Isa]:
@@ -88,7 +104,13 @@ def _aarch64_rows() -> Iterator[Isa]:
     neondot = Isa(
         "neondot", ("asimddp",), 4, 32, neon, own_options=("dotprod",), own_byte_types=signed
     )
-    yield from (neon, neondot, Isa("neonbf16", ("bf16",), 4, 32, neondot))
+    neonbf16 = Isa("neonbf16", ("bf16",), 4, 32, neondot)
+    yield from (neon, neondot, neonbf16)
+    # Its assembly says for itself what it needs: compilers use nothing of it elsewhere.
+    yield Isa(
+        "sme", ("sme", "smef32f32", "smeb16f32", streaming(512)), 4, 32, neonbf16, own_options=(),
+        outer_products=16, experimental=True,
+    )  # fmt: skip
     for bits in (128, 256, 512):
         more = ("svebf16", "svei8mm") if bits < 512 else ()
         yield Isa(

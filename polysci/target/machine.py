@@ -102,6 +102,9 @@ class Machine:
                 * rows
                 / (tile.rows * tall)
             )
+        if kernel and (side := kernel.outer_products):  # few rows waste a register
+            of_tiles = self.speed(compute) * self.coefficient("speed_tiles")
+            return of_tiles * rows / side * kernel.cols / (-(-kernel.cols // side) * side)
         values = max(1, COMPUTES[compute].bytes_of_x)  # of each number of a row
         sums = rows * vecs * values
         loads = self.coefficient("load_slot") * (rows * values + vecs)

@@ -106,6 +106,16 @@ class Microkernel:
         """The tile registers that hold its sums, if they are not in vector registers."""
         return isa_of(self.isa).tile_registers
 
+    @property
+    def outer_products(self) -> int:
+        """Words of a row of the square registers to which it adds outer products, or 0."""
+        return isa_of(self.isa).outer_products
+
+    @property
+    def in_vectors(self) -> bool:
+        """Return whether vector registers hold its sums, and a step reads a word of each row."""
+        return self.tile_registers is None and not self.outer_products
+
 
 def lanes(isa: str) -> int:
     """32-bit lanes of a vector of an ISA."""
@@ -121,6 +131,12 @@ def shorter(isa: str) -> tuple[str, ...]:
         for name, other in ISAS.items()
         if other.features and other.runs_on(features) and other.lanes_f32 < most
     )
+
+
+def on_vectors(isa: str) -> str:
+    """Return the set that an ISA extends if its own kernels add outer products, else itself."""
+    row = isa_of(isa)
+    return row.extends.name if row.outer_products and row.extends else isa
 
 
 @cache

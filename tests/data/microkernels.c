@@ -177,6 +177,13 @@ static test_case random_case(entry k, int lanes, int runs)
         v.a_at[i] = below(60) - 30;
         v.b_at[i] = below(4) * 10 * PS_WORD;
     }
+#ifdef LONG_RUNS /* words of A beside each other along k, or down the rows */
+    v.a_k = below(2) ? PS_WORD : v.a_k;
+    if (below(2))
+        v.a_inner = PS_WORD, v.a_outer = v.wrap * PS_WORD;
+    for (int i = 0; i < runs; ++i)
+        v.length[i] = below(3) ? v.length[i] : below(70);
+#endif
     return v;
 }
 

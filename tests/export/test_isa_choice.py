@@ -101,12 +101,7 @@ def test_the_length_of_vectors_chooses(model: Path, tmp_path: Path, isas: str) -
     built = run("make", "selftest", f"CC={aarch64.COMPILER}", QUICK, cwd=net)
     assert built.returncode == 0, built.stdout
     if word == "--isas":
-        (net / "which.c").write_text(
-            '#include <stdio.h>\n#include "tiny.h"\n'
-            "int main(void) { puts(tiny_isa()); return 0; }\n"
-        )
-        words = ("-std=c11", "which.c", "libtiny.a", "-lm", "-pthread", "-o", "which")
-        assert run(aarch64.COMPILER, *words, cwd=net).returncode == 0
+        build_which(net, aarch64.COMPILER)
     for cpu in ("sve128", "sve256", "sve512", "neon"):
         model_of = "cortex-a72" if cpu == "neon" else aarch64.cpu_of(cpu)
         ran = aarch64.run(net / "selftest", net, cpu=model_of)
@@ -116,6 +111,39 @@ def test_the_length_of_vectors_chooses(model: Path, tmp_path: Path, isas: str) -
         assert ran.returncode == 0 and " 0 failed" in ran.stdout, ran.stdout
         if word == "--isas":
             assert aarch64.run(net / "which", cpu=model_of).stdout == f"{cpu}\n"
+
+
+def build_which(net: Path, *compiler: str) -> None:
+    """Build a program in a project that says which instruction set is chosen."""
+    (net / "which.c").write_text(
+        '#include <stdio.h>\n#include "tiny.h"\nint main(void) { puts(tiny_isa()); return 0; }\n'
+    )
+    words = ("-std=c11", "which.c", "libtiny.a", "-lm", "-pthread", "-o", "which")
+    assert run(*compiler, *words, cwd=net).returncode == 0
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("isas", ["neon,sme", "sme"])
+def test_the_length_of_streaming_mode_chooses(model: Path, tmp_path: Path, isas: str) -> None:
+    """As clang compiles it, on emulated CPUs of two lengths and on one without SME."""
+    aarch64.need(aarch64.CLANG)
+    names, net, compiler = isas.split(","), tmp_path / "net", aarch64.clang()
+    word = "--isas" if len(names) > 1 else "--isa"
+    done("compile", str(model), "--level", "estimate", word, isas, "-o", str(net))
+    assert any("fmopa" in path.read_text() for path in net.glob("*.c"))
+    built = run("make", "selftest", f"CC={' '.join(compiler)}", QUICK, cwd=net)
+    assert built.returncode == 0, built.stdout
+    if word == "--isas":
+        build_which(net, *compiler)
+    shorter = "max,sme-default-vector-length=32"
+    for cpu, isa in {aarch64.cpu_of("sme"): "sme", shorter: "neon", "cortex-a72": "neon"}.items():
+        ran = aarch64.run(net / "selftest", net, cpu=cpu)
+        if isa not in names:
+            assert ran.returncode == 77 and "sme_512_bits" in ran.stdout, ran.stdout
+            continue
+        assert ran.returncode == 0 and " 0 failed" in ran.stdout, ran.stdout
+        if word == "--isas":
+            assert aarch64.run(net / "which", cpu=cpu).stdout == f"{isa}\n"
 
 
 @pytest.mark.exhaustive

@@ -27,7 +27,7 @@ from tests.support.kernelunit import ROOT, Group
 from tests.support.samples import fixed_context, members
 
 FLAGS = ("-D_GNU_SOURCE", "-O0", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
-KERNELS, SMALL = emulated.of_machine("aarch64", but="sve")
+KERNELS, SMALL = emulated.of_machine("aarch64", but=("sve", "sme"))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -138,13 +138,13 @@ def test_symbols_of_the_units_are_the_names_of_the_registry(isa: str) -> None:
 
 
 def test_every_line_of_the_list_is_registered() -> None:
-    """3325 tiles in the order that ties between schedules are broken by."""
+    """3709 tiles in the order that ties between schedules are broken by."""
     names = [name for name, kernel in microkernels.registry().items() if kernel.isa in ISAS]
     assert [line.replace(", ", "_") for line in kernelunit.kernel_lines()] == [
         f"KERNEL({'_'.join(name.rsplit('x', 1))})" for name in names
     ]
     digest = hashlib.sha256("".join(f"{name}\n" for name in names).encode()).hexdigest()
-    assert (len(names), digest[:16]) == (3325, "f89234da4d5e57f8")
+    assert (len(names), digest[:16]) == (3709, "b4c8d0af532d91df")
     for name, kernel in microkernels.registry().items():
         assert name == str(kernel) and microkernels.find(name) == kernel
         assert kernel.isa in {*ISAS, *DEVICE_ISAS} and kernel.compute in COMPUTES
@@ -157,6 +157,9 @@ def test_every_line_of_the_list_is_registered() -> None:
 
 def test_register_tiles_fit_the_registers() -> None:
     for kernel in on_vectors():
+        if kernel.outer_products:  # whose sums vectors take by parts
+            assert kernel.rows <= kernel.outer_products and kernel.vecs <= 12, kernel
+            continue
         scalars = kernel.isa.startswith("rvv")  # which multiplies vectors by scalars
         if kernel.stencil:  # pixels, and the weights of three taps: of two columns where one load
             # brings two

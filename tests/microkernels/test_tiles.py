@@ -64,7 +64,7 @@ FAULTS = {
     "takes the wrong tile of A": "m & 1 : m >= g.taller -> m & 1 : m > g.taller",
     "splits rows anew": "m > g.taller ? m - g.taller : 0 -> 0",
     "reads one element too many": "(unsigned)k.width * sizeof(ps_a) -> 2 * sizeof(ps_a)",
-    "counts lines wrongly": "line * g.pitch + i) -> line * g.pitch + line + i)",
+    "counts lines wrongly": "line * pitch + i) -> line * pitch + line + i)",
 }
 
 

@@ -48,7 +48,9 @@ def source_of(folder: Path, group: Group, reserve: str, fault: tuple[str, str] =
     return source
 
 
-def of_machine(machine: str, but: str = "none") -> tuple[list[Group], list[Group]]:
+def of_machine(
+    machine: str, but: str | tuple[str, ...] = "none"
+) -> tuple[list[Group], list[Group]]:
     """The groups of a machine's instruction sets: of every kernel, and small ones of all types.
 
     Those whose name begins with ``but`` are left out.

@@ -59,6 +59,7 @@ def units() -> list[HeaderSet]:
         HeaderSet(isa, "a24", w=w, packed_copy=packed)
         for isa, w, packed in product(("avx2vnni", "avx512vnni"), WEIGHTS[1:], (False, True))
     }
+    found.add(HeaderSet("amx", "bf16", "bf16", "f32"))
     return sorted(found, key=str)
 
 

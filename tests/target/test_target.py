@@ -14,7 +14,7 @@ from polysci.printers.headers import attribute
 from polysci.target import host, riscv
 from polysci.target.host import detect
 from polysci.target.isa import Isa
-from polysci.target.isas import ISAS, read_vector_bits
+from polysci.target.isas import ISAS, read_streaming_bits, read_vector_bits
 from polysci.target.target import KIB, MIB, Memory, Target, size_text
 
 AVX512 = "fpu sse2 avx avx2 f16c fma avx512f avx512bw avx512dq avx512vl"
@@ -236,6 +236,26 @@ def test_the_length_of_vectors_decides(machine, flags, length, isa):
 def test_a_cpu_without_scalable_vectors_has_no_length():
     default = Path("/proc/sys/abi/sve_default_vector_length")
     assert read_vector_bits() == (8 * int(default.read_text()) if detect().has("sve") else 0)
+
+
+def test_an_experimental_set_is_for_those_who_name_it(machine):
+    root = machine("")
+    flags = "fp asimd asimddp bf16 sme smef32f32 smeb16f32"
+    (root / "proc/cpuinfo").write_text(f"processor\t: 0\nFeatures\t: {flags}\n")
+    (root / "proc/sys/abi").mkdir(parents=True)
+    length = root / "proc/sys/abi/sme_default_vector_length"
+    for size, isa in ((64, "sme"), (32, "neonbf16")):
+        length.write_text(f"{size}\n")
+        found = detect(root=root)
+        assert found.isa is ISAS["neonbf16"] and ISAS["sme"] not in found.runnable
+        assert detect("sme", root=root).isa is ISAS[isa]
+        assert detect("neondot", root=root).isa is ISAS["neondot"]
+
+
+def test_a_cpu_without_streaming_mode_has_no_length_of_it():
+    default = Path("/proc/sys/abi/sme_default_vector_length")
+    expected = 8 * int(default.read_text()) if default.exists() else 0
+    assert read_streaming_bits() == expected
 
 
 RISCV = """processor\t: 0

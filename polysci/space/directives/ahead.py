@@ -112,7 +112,7 @@ class PanelReuse:
     @classmethod
     def of(cls, contraction: Contraction, schedule: Schedule, kernel: Microkernel) -> Self:
         """Find the loops of a schedule. Raises UnsupportedError where no panel follows another."""
-        if kernel.family != "brgemm" or kernel.tile_registers:
+        if kernel.family != "brgemm" or not kernel.in_vectors:
             raise UnsupportedError(
                 f"schedule {schedule}: ahead(B) needs a brgemm kernel on vector registers, "
                 f"not {kernel}"
@@ -225,7 +225,7 @@ def panels_beyond(
 ) -> Panels | None:
     """The panels of B where all of them exceed ``l2`` bytes and a kernel can prefetch them."""
     of_b = prod(dim.extent for dim in contraction.dims if contraction.b.uses(dim.name))
-    if kernel.family != "brgemm" or kernel.tile_registers or contraction.swapped:
+    if kernel.family != "brgemm" or not kernel.in_vectors or contraction.swapped:
         return None
     if of_b * COMPUTES[kernel.compute].bytes <= l2:
         return None

@@ -30,7 +30,7 @@ class Plain(Directive):
         self, contraction: Contraction, strides: Strides, schedule: Schedule, kernel: Microkernel
     ) -> str:
         why = panels_refusal(contraction, strides)
-        if not why and kernel.family != "brgemm":
+        if not why and (kernel.family != "brgemm" or kernel.outer_products):
             why = f"{kernel} does not"
         if not why and (schedule.has(Swap) or schedule.has(Ahead)):
             why = f"{Swap.word} and {Ahead.word} are of panels"

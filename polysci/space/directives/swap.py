@@ -55,6 +55,8 @@ class Swap(Directive):
         self, contraction: Contraction, strides: Strides, schedule: Schedule, kernel: Microkernel
     ) -> str:
         why = swap_refusal(contraction, strides)
+        if not why and kernel.outer_products:
+            why = f"{kernel} reads rows of x as A"
         return f"cannot swap the factors: {why}" if why else ""
 
     def tile_part(self, tile: Tile) -> TilePart:
