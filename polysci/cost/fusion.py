@@ -1,9 +1,10 @@
 """Seconds of stages that run together, some rows at a time, and below which none of their code is.
 
-Apart, each stage writes its result and others read it, from a cache that has room for it or
-from memory. Together, rows wait in the cache of a core, which must hold the weights of all layers
-beside them: if it has not that much room, layers take as long as the way of their weights, or as
-their products if these take longer. Where threads meet, rows are computed twice.
+Apart, each stage writes its result, whose lines come into L2 for that, and others read it, from a
+cache that has room for it or from memory. Together, rows wait in the cache of a core, which must
+hold the weights of all layers beside them: if it has not that much room, layers take as long as the
+way of their weights, or as their products if these take longer. Where threads meet, rows are
+computed twice.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
+from math import inf
 
 from polysci.cost.networks import StageCosts, rate_of
 from polysci.target.machine import Machine
@@ -72,26 +74,40 @@ class FusionCosts:
     @cached_property
     def room(self) -> float:
         """The bytes of a core's L2 that weights and waiting rows may fill."""
-        return self.machine.coefficient("row_fusion_cache") * self.target.second_level.size
+        return self.share * self.target.second_level.size
+
+    @cached_property
+    def share(self) -> float:
+        """The share of a cache that what waits may fill."""
+        return self.machine.coefficient("row_fusion_cache")
 
     def moving(self, size: int) -> float:
-        """Return seconds that a tensor takes into L2, or back, from where it has room.
+        """Return seconds that a tensor takes into L2 from where it has room: L3 or memory.
 
-        A part stays in L2 of one that is larger than the room there, unless it is twice as large.
+        A part stays in a cache of one that is larger than the room there, unless it is twice as
+        large.
         """
         if size not in self.times:  # a program has few sizes, and asks for them very often
-            beyond = min(1.0, max(0.0, size / self.room - 1))
-            rate = rate_of(self.machine, self.target, size, self.threads)
-            self.times[size] = 1e-9 * beyond * size / rate
+            l3, memory = (
+                1e-9 / rate_of(self.machine, self.target, level, self.threads)
+                for level in (0.0, inf)
+            )
+            far = _outside(size, self.share * self.target.last_level.size)
+            seconds_a_byte = l3 + far * (memory - l3)
+            self.times[size] = _outside(size, self.room) * size * seconds_a_byte
         return self.times[size]
 
-    def loop(self, size: int, sizes: tuple[int, ...]) -> float:
+    def writing(self, size: int) -> float:
+        """Return seconds that a result takes: its lines come into L2 before they are written."""
+        return 2 * self.moving(size)
+
+    def loop(self, size: int, reads: tuple[int, ...], writes: tuple[int, ...]) -> float:
         """Return seconds of loops that compute or reduce so many elements.
 
-        They move tensors of these ``sizes``.
+        They read and write tensors of these sizes.
         """
         computed = 1e-9 * self.machine.coefficient("function_ns") * size / self.threads
-        return max(computed, sum(map(self.moving, sizes)))
+        return max(computed, sum(map(self.moving, reads)) + sum(map(self.writing, writes)))
 
     def stack(self, seconds: float, count: int) -> float:
         """Return seconds of so many products, each of which takes so long by itself.
@@ -156,3 +172,8 @@ class FusionCosts:
             own = max(member.together - stays * member.moved, again)
             seconds += own + member.together * member.repeated
         return max(self.bound(work), seconds)
+
+
+def _outside(size: int, room: float) -> float:
+    """Return the share of a tensor that does not stay in a cache with so much room."""
+    return min(1.0, max(0.0, size / room - 1))

@@ -73,12 +73,16 @@ class GroupFusionCosts(FusionCosts):
         fits = size <= self.target.last_level.size
         return 1e-9 * size / (rate if fits else min(rate, self.machine.memory_all))
 
-    def loop(self, size: int, sizes: tuple[int, ...]) -> float:
+    def writing(self, size: int) -> float:
+        """Return seconds that a result takes to the last cache or to memory."""
+        return self.moving(size)
+
+    def loop(self, size: int, reads: tuple[int, ...], writes: tuple[int, ...]) -> float:
         """Return seconds of a launch of loops over so many elements."""
         unit = self.target.unit
         a_clock = self.target.cores * unit.width * unit.issues / ELEMENT_INSTRUCTIONS
         computed = size / a_clock / self._clock
-        return self.launch + max(computed, sum(map(self.moving, sizes)))
+        return self.launch + max(computed, sum(map(self.moving, (*reads, *writes))))
 
     def rows(self, elements: int, terms: int, launch: GroupLaunch) -> float:
         """Return seconds of loops over so many elements in each group of a launch.

@@ -56,3 +56,26 @@ def test_no_risk_prunes(target: Target, repeated: float, prunes: bool, risk: flo
     """A run is pruned if its bound exceeds what its members take, whatever loops may cost."""
     priced = costs(target, row_fusion_risk=risk)
     assert priced.prunes(work(0, repeated=repeated)) is prunes
+
+
+@pytest.mark.parametrize(
+    ("size", "nanoseconds"),
+    [
+        (2 << 10, 0.0),  # has room in half of L2
+        (3 << 10, (3 << 10) / 2 / 8.0),  # half of it stays there
+        (32 << 10, (32 << 10) / 8.0),  # has room in half of L3
+        (48 << 10, (48 << 10) * (0.5 / 8.0 + 0.5 / 2.0)),  # half of it stays there
+        (64 << 10, (64 << 10) / 2.0),
+        (96 << 10, (96 << 10) / 2.0),
+    ],
+)
+def test_what_a_tensor_takes_into_l2(target: Target, size: int, nanoseconds: float) -> None:
+    priced = costs(target, row_fusion_cache=0.5)
+    assert priced.moving(size) == pytest.approx(1e-9 * nanoseconds)
+
+
+def test_results_come_into_l2_and_leave_it(target: Target) -> None:
+    priced = costs(target, row_fusion_cache=0.5, function_ns=0.0)
+    size = 16 << 10
+    assert priced.writing(size) == pytest.approx(2 * priced.moving(size))
+    assert priced.loop(1, (size,), (size, size)) == pytest.approx(5 * priced.moving(size))

@@ -195,7 +195,10 @@ def cheapest_divisions(
 
 @dataclass(frozen=True, slots=True)
 class LoopWork:
-    """The elements that a loop computes or reduces; buffer and bytes of what it moves."""
+    """The elements that a loop computes or reduces; buffer and bytes of what it moves.
+
+    The first of them is what it writes.
+    """
 
     elements: int
     tensors: tuple[tuple[str, int], ...]
@@ -436,8 +439,11 @@ class RowFuser:
         if id(member) not in self.loops:
             self.loops[id(member)] = LoopWork.of(self.placed, member)
         work = self.loops[id(member)]
-        sizes = tuple(size for buffer, size in work.tensors if buffer not in without)
-        return self.setting.costs.loop(work.elements, sizes)
+        written, read = (
+            tuple(size for buffer, size in tensors if buffer not in without)
+            for tensors in (work.tensors[:1], work.tensors[1:])
+        )
+        return self.setting.costs.loop(work.elements, read, written)
 
     def shared(self, run: Sequence[Member]) -> list[str]:
         """Return the buffers around a run of which several members read a window of rows.
@@ -496,8 +502,10 @@ class RowFuser:
             return MemberWork(alone, alone, alone - self.loop(member, kept), 0.0, repeated)
         code = self.code(member, height)
         assert isinstance(code, RowCode)
-        names = [name for name in (*self.links.read(member), member.output) if name in kept]
-        moved = sum(self.setting.costs.moving(values[name].bytes) for name in names)
+        costs, read = self.setting.costs, (it for it in self.links.read(member) if it in kept)
+        moved = sum(costs.moving(values[name].bytes) for name in read)
+        if member.output in kept:
+            moved += costs.writing(values[member.output].bytes)
         part = part_height(member, rows)
         turns = rows.height // part * -(-part // code.step)
         return MemberWork(
