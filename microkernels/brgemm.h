@@ -17,6 +17,7 @@ typedef struct {
     int64_t c_outer, c_inner, c_col;
     int diagonal; /* A is a vector along the columns (depthwise), not a scalar */
     int shifts;   /* accumulators of each element of C: see grouped.h; 0 is one */
+    int together; /* channels in a lane of A, of grouped tiles: see grouped.h; 0 is one */
     int block;    /* numbers of k in a step whose B has a scale: see blocks.h */
     int begun;    /* the accumulators began with offset and bias: see ps_begin_offset */
     int words;    /* of k in a step on tile registers, 1..16; 0 is 16 */
@@ -112,6 +113,15 @@ PS_INLINE int64_t ps_c_row(ps_tile t, int i)
 
 /* Used lanes of vector v. */
 PS_INLINE int ps_used(ps_tile t, int v) { return v + 1 < t.vecs ? PS_LANES : t.lanes; }
+
+/* Channels in a lane of A. */
+PS_INLINE int ps_in_lane(ps_tile t) { return t.together > 1 ? t.together : 1; }
+
+/* Vectors of sums of a row: one for each column of a word. */
+PS_INLINE int ps_sum_vecs(ps_tile t)
+{
+    return (t.vecs + ps_in_lane(t) - 1) / ps_in_lane(t) * ps_in_lane(t);
+}
 
 /* Whether A's vector v comes with its neighbour, as even and odd elements: accumulators and panels
  * then hold columns in this order. */
@@ -299,7 +309,7 @@ PS_INLINE void ps_ahead(ps_tile t, const ps_y *c)
 
 PS_INLINE void ps_begin(ps_acc *acc, ps_tile t, const ps_y *c, int accumulate)
 {
-    const int count = t.rows * t.vecs * (t.shifts ? t.shifts : 1);
+    const int count = t.rows * ps_sum_vecs(t) * (t.shifts ? t.shifts : 1);
     PS_UNROLL
     for (int i = 0; i < count; ++i)
         acc[i] = ps_acc_zero();

@@ -79,7 +79,7 @@ def _tile_seconds(nest: TrafficCounts, tile: RegisterTile, *, packed: bool) -> f
     parts = [_parts(nest, name, size) for name, size in sizes.items() if name != column]
     for count, rows in _combine(parts):
         for columns, width in _parts(nest, column, sizes[column]):
-            vecs = -(-width // nest.lanes)
+            vecs = -(-width // kernel.panel_lanes) * kernel.in_lane
             name = f"{kernel.family}_{kernel.isa}_{kernel.compute}_{rows}x{vecs * nest.lanes}"
             wide = vecs * kernel.shifts
             rate = machine.of_kernel(name, rows, wide, kernel.compute)

@@ -440,6 +440,7 @@ def strided_reads(nest: CostCounts) -> Count:
     """Return the L1 misses of strided reads: runs of at most a line of x, which nothing foresees.
 
     Rows of a call that are neighbours in x make such runs, one for every step of the reduction.
+    Where steps are neighbours, those that read the same run have one miss between them.
     """
     x, depths = nest.contraction.x, range(len(nest.tiles))
     if nest.packed.all():
@@ -450,11 +451,21 @@ def strided_reads(nest: CostCounts) -> Count:
     begun = []
     for depth in depths:
         number = nest.runs_of(x, nest.means[depth], LINE)[1] * nest.times(depth)[0]
-        begun.append((np.where(nest.from_copy(depth), 0.0, number), np.zeros(1), np.zeros(1)))
+        number = np.where(nest.from_copy(depth), 0.0, number / _steps_of_run(nest, depth))
+        begun.append((number, np.zeros(1), np.zeros(1)))
     occupied = [nest.occupancy(depth, PERIODS[0]) for depth in depths]
     size = nest.context.usable(nest.context.target.first_level.size)
     misses = level_traffic(occupied, begun, size).a
     return np.where((run <= LINE) & ~nest.packed, misses, 0.0)
+
+
+def _steps_of_run(nest: CostCounts, depth: int) -> Count:
+    """Return how many steps of the sub-nest at a depth read the same run of x."""
+    x, tile = nest.contraction.x, nest.tiles[depth]
+    offset = x.offset(nest.context.strides[x.array])
+    along = [tile[d.name] for d in nest.contraction.by_role("k") if offset.coef(d.name) == 1]
+    steps: Count = np.ceil(prod(along, start=np.ones(1)) / nest.compute.vnni_factor)
+    return steps
 
 
 def l1_conflicts(nest: TrafficCounts) -> Count:

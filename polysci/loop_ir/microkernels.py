@@ -165,8 +165,26 @@ class TileView:
 
     @property
     def width(self) -> int:
-        """Columns of the accumulators and of B, in whole vectors."""
-        return int(self.vecs * self.unit.lanes)
+        """Columns of the accumulators and of B, in whole vectors: one for each in a lane of A."""
+        return int(-(-self.vecs // self.in_lane) * self.in_lane * self.unit.lanes)
+
+    @property
+    def in_lane(self) -> int:
+        """Channels in a lane of A."""
+        return max(self.together, 1)
+
+    @property
+    def channels(self) -> Integers:
+        """The channels in the lane of A that each place of the accumulators meets."""
+        vector, lane = np.divmod(np.arange(self.width), self.unit.lanes)
+        word = vector // self.in_lane * self.unit.lanes + lane
+        return np.asarray(word[:, None] * self.in_lane + np.arange(self.in_lane))
+
+    @property
+    def order(self) -> Integers:
+        """The column at each place of the accumulators of grouped tiles, once none is shifted."""
+        of_word = np.arange(self.width) // self.unit.lanes % self.in_lane
+        return np.asarray(self.channels[:, 0] + of_word)
 
     @property
     def columns(self) -> int:
@@ -221,14 +239,21 @@ def add_products(acc: Accumulators, rows: Integers, products: Array, shift: int 
 
 def _begin(user: User, acc: Accumulators, t: Fields, c: Any, accumulate: Any) -> None:
     tile = TileView(user.unit, t)
-    if acc.vectors < tile.rows * tile.vecs * max(tile.shifts, 1):
+    if acc.vectors < tile.rows * (tile.width // user.unit.lanes) * max(tile.shifts, 1):
         raise MemoryFaultError("acc: a tile has more sums than are declared")
     if user.unit.tiles and user.tiles[0] != tile.rows:
         raise MemoryFaultError("acc: a tile begins whose shape its registers do not have")
     dtype = user.unit.formats["ps_bias"].numpy
     acc.sums = np.zeros((max(tile.shifts, 1), tile.rows, tile.width), dtype)
     if accumulate:
-        acc.sums[0, :, : tile.columns] += read_values(user, c, tile.c, "ps_y").astype(dtype)
+        _accumulate(user, acc, t, c)
+
+
+def _accumulate(user: User, acc: Accumulators, t: Fields, c: Pointer) -> None:
+    """Add what C holds."""
+    tile = TileView(user.unit, t)
+    held = read_values(user, c, tile.c, "ps_y")
+    acc.sums[0, :, : tile.columns] += held.astype(acc.sums.dtype)
 
 
 def _begin_offset(user: User, acc: Accumulators, t: Fields, e: Fields) -> None:
@@ -290,14 +315,18 @@ def _run_grouped(
     """Add products of groups of columns: the sums of each shift of B stay apart."""
     tile = TileView(user.unit, t)
     active, panel = tile.active(mask), _panel(user, tile, b, length, tile.shifts)
-    steps, columns = np.arange(length) * a_k, np.arange(tile.columns)
-    at = tile.a_rows[active][None, :, None] + steps[:, None, None] + columns
-    factors = read_values(user, a, at, "ps_a")
+    channels, steps, flip = tile.channels, np.arange(length) * a_k, user.unit.flip
+    real = channels < tile.columns
+    at = tile.a_rows[active][None, :, None] + steps[:, None, None] + channels[real]
+    read = read_values(user, a, at, "ps_a") + flip
+    factors = np.zeros((length, len(active), *channels.shape), read.dtype)
+    factors[:, :, real] = read
     for shift in range(tile.shifts):
-        weights = panel[:, shift, : tile.columns, 0]
-        add_products(acc, active, np.einsum("krj,kj->rj", factors, weights), shift)
+        weights = np.where(real, panel[:, shift, :, : tile.in_lane], 0)
+        add_products(acc, active, np.einsum("krje,kje->rj", factors, weights), shift)
         if filling is not None:
-            add_products(acc, tile.active(~mask), weights.sum(0)[None, :] * filling, shift)
+            padding = weights.sum((0, 2))[None, :] * (filling + flip)
+            add_products(acc, tile.active(~mask), padding, shift)
 
 
 def _slide(
@@ -381,6 +410,7 @@ def _unshift(user: User, acc: Accumulators, t: Fields) -> None:
     sums, columns = acc.sums, np.arange(acc.sums.shape[-1])
     for shift in range(1, t["shifts"]):
         sums[0] += sums[shift][:, columns ^ shift]
+    sums[0][:, TileView(user.unit, t).order] = sums[0].copy()
 
 
 def _unpair(user: User, acc: Accumulators, t: Fields) -> None:
@@ -585,6 +615,7 @@ def _limits(user: User, limits: Pointer, clamp: Any, to: Fields, channels: int) 
 
 KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_begin": _begin,
+    "ps_accumulate": _accumulate,
     "ps_begin_offset": _begin_offset,
     "ps_begin_gaps": _begin_gaps,
     "ps_run": _run,

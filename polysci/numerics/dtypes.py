@@ -203,8 +203,8 @@ def computes(x: str, family: str) -> tuple[str, ...]:
     for those that they may round to 24 bits: about as exact as sums in f32 are.
 
     All give the precision's result: sums are f32 or s32. Sums in f16, as AVX512-FP16 has them, are
-    no such way: with 11 bits they keep neither the error bound nor integers above 2048. A vector of
-    channels (any family but ``brgemm``) has no neighbours along k: it is widened.
+    no such way: with 11 bits they keep neither the error bound nor integers above 2048. Vectors of
+    channels are widened, but for those of groups, which have neighbours along k.
     Stencils read f32 alone, stacked words are of 8-bit numbers.
     """
     if x == "a8":
@@ -219,9 +219,11 @@ def computes(x: str, family: str) -> tuple[str, ...]:
         return ("i8",) if DTYPES[x].integer else ()
     if family in ("fma", "mma") and DTYPES[x].integer:
         return ("i8",)
+    grouped = family.startswith("grouped")
     if DTYPES[x].integer:
-        return ("i8", "i16") if family == "brgemm" else ("i16",)
-    return (x, "f32") if x in ("bf16", "f16") and family == "brgemm" else ("f32",)
+        return ("i8", "i16") if family == "brgemm" or grouped else ("i16",)
+    own = x == "bf16" if grouped else x in ("bf16", "f16") and family == "brgemm"
+    return (x, "f32") if own else ("f32",)
 
 
 def to_bf16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -206,14 +206,14 @@ def register_tiles(
         most[kernel.vecs] = max(most.get(kernel.vecs, 0), kernel.rows)
     by_shape = {(kernel.rows, kernel.vecs): kernel for kernel in kernels}
     tiles: dict[tuple[tuple[str, int], ...], RegisterTile] = {}
+    lanes, whole = kernels[0].lanes, kernels[0].panel_lanes
     for vecs, limit_rows in most.items():
-        lanes = kernels[0].lanes
         width = min(vecs * lanes, column.extent)
-        if -(-width // lanes) < vecs:
+        if -(-width // whole) * whole < vecs * lanes:
             continue
         for q in even_splits(inner.extent, limit_rows) if inner else [1]:
-            whole = inner is None or q == inner.extent
-            several = whole and outer and not kernels[0].stacked
+            lines = inner is None or q == inner.extent
+            several = lines and outer and not kernels[0].stacked
             p_limit = limit_rows // q if several else 1
             for p in sorted({*even_splits(outer.extent, p_limit, 3), 1} if outer else {1}):
                 if p * q > limit_rows:
@@ -260,7 +260,7 @@ def _use(contraction: Contraction, tile: RegisterTile) -> float:
     extents = {d.name: d.extent for d in contraction.dims}
     for dim, size in tile.sizes:
         useful *= extents[dim]
-        lanes = tile.kernel.lanes if dim == tile.sizes[0][0] else 1
+        lanes = tile.kernel.panel_lanes if dim == tile.sizes[0][0] else 1
         issued *= -(-extents[dim] // size) * (-(-size // lanes) * lanes)
     if side := tile.kernel.outer_products:  # a step loads a vector of A, turned before, and B's
         across = -(-tile.kernel.cols // side)

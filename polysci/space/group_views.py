@@ -9,7 +9,8 @@ an infinity of another group would be NaN.
 *Rotated*: where a group has as many columns as reduction steps, a power of two, the lanes run over
 the channels of several groups, as in depthwise, and a reduction of ``shifts`` steps that does not
 move A takes the place of the group's own: step d multiplies channel l with its weight for column
-l ^ d (``microkernels/grouped.h``). Nothing is wasted.
+l ^ d (``microkernels/grouped.h``). Nothing is wasted. Kernels that multiply words take several of
+these steps at once.
 
 *Swapped*: the factors change places (``directives.swap``).
 
@@ -79,8 +80,8 @@ def group_view_of(contraction: Contraction, schedule: Schedule) -> GroupView:
     kernel = find(schedule.kernel)
     if kernel.stencil:
         return GroupView(stencil=True)
-    if kernel.shifts > 1:
-        return GroupView(shifts=kernel.shifts)
+    if kernel.group > 1:
+        return GroupView(shifts=kernel.group)
     group = group_of(contraction)
     if group is None:
         return GroupView()

@@ -62,7 +62,7 @@ class Plan:
 
     def columns_padded(self, size: int) -> int:
         """Columns of a register tile: whole vectors."""
-        return round_up(size, self.kernel.lanes)
+        return round_up(size, self.kernel.panel_lanes)
 
     @property
     def packs_b(self) -> bool:
@@ -79,7 +79,8 @@ class Plan:
     @property
     def panel_lanes(self) -> int:
         """A number that divides the width of a panel of w."""
-        return 1 if self.contraction.swapped or self.kernel.stencil else self.kernel.lanes
+        one = self.contraction.swapped or self.kernel.stencil
+        return 1 if one else self.kernel.panel_lanes
 
     @property
     def channel_axis(self) -> int:

@@ -163,10 +163,10 @@ def check_kernel(
         raise UnsupportedError(
             f"schedule {schedule}: a call of {count} rows x {width} columns does not fit {kernel}"
         )
-    if width % kernel.lanes and width != column.extent:
+    if width % kernel.panel_lanes and width != column.extent:
         raise UnsupportedError(
             f"schedule {schedule}: {column.name}:{width} is neither whole vectors of "
-            f"{kernel.lanes} nor all {column.extent} columns"
+            f"{kernel.panel_lanes} nor all {column.extent} columns"
         )
     stride = a[column.name]
     if (stride != 0) != kernel.diagonal or stride not in (0, kernel.every):

@@ -52,9 +52,20 @@ class Microkernel:
         return 32 if self.family == "mma" else 1
 
     @property
+    def group(self) -> int:
+        """Columns of a group of which a vector holds several; 1 of other kernels."""
+        return int(self.family.removeprefix("grouped")) if self.family.startswith("grouped") else 1
+
+    @property
+    def in_lane(self) -> int:
+        """Channels of a group that share a lane of a vector of A along the columns."""
+        words = self.group > 1 and self.compute in ("bf16", "i8")
+        return COMPUTES[self.compute].vnni_factor if words else 1
+
+    @property
     def shifts(self) -> int:
         """Accumulators, and vectors of B a step, for each vector of C."""
-        return int(self.family.removeprefix("grouped")) if self.family.startswith("grouped") else 1
+        return self.group // self.in_lane
 
     @property
     def stencil(self) -> bool:
@@ -79,6 +90,11 @@ class Microkernel:
     @property
     def vecs(self) -> int:
         return self.cols // self.lanes
+
+    @property
+    def panel_lanes(self) -> int:
+        """Columns that a panel of B has whole: a vector, or one for each channel in a lane."""
+        return self.lanes * self.in_lane
 
     @property
     def _fills_lines(self) -> bool:

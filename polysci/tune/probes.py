@@ -272,7 +272,7 @@ def _tile(kernel: Microkernel) -> LoopFunction:
         *(_configuration(registers) if registers else []),
         Invoke("ps_begin", (acc, t, c, 0)),
         loop("i", TURNS, *run),
-        *[Invoke("ps_unshift", (acc, t))] * (shifts > 1),
+        *[Invoke("ps_unshift", (acc, t))] * (kernel.group > 1),
         *[Invoke("ps_unpair", (acc, t))] * (kernel.family == "depthwise"),
         Invoke("ps_end", (acc, t, c, 0)),
         *([Invoke(registers.release, (AddressOf(registers.state),))] if registers else []),
@@ -288,6 +288,7 @@ def tile_record(kernel: Microkernel, of_a: int) -> Let:
         **{"rows": kernel.rows, "vecs": kernel.vecs, "wrap": kernel.rows},
         **{"lanes": Named("PS_LANES"), "diagonal": int(kernel.diagonal), "shifts": kernel.shifts},
         **{"a_inner": of_a // (kernel.rows + TAPS - 1), "c_inner": kernel.cols, "c_col": 1},
+        **({"together": kernel.in_lane} if kernel.in_lane > 1 else {}),
     }
     return record("t", "ps_tile", shape)
 
@@ -295,7 +296,7 @@ def tile_record(kernel: Microkernel, of_a: int) -> Let:
 def operations_of(kernel: Microkernel, steps: int) -> float:
     """Return the operations of so many steps of a kernel's reduction."""
     word = COMPUTES[kernel.compute].vnni_factor
-    words = word if kernel.stacked or not kernel.diagonal else 1
+    words = kernel.in_lane if kernel.diagonal and not kernel.stacked else word
     return 2.0 * steps * kernel.rows * kernel.cols * words
 
 
@@ -333,7 +334,7 @@ def reduction_of(kernel: Microkernel) -> tuple[list[LoopStatement], int, int]:
     if kernel.family == "depthwise" and kernel.rows > 1:
         operands = (acc, t, pixels, a, b, TAPS, kernel.cols)
         return [Invoke("ps_slide", operands)], TAPS, of_a
-    run = "ps_run_grouped" if kernel.shifts > 1 else "ps_run"
+    run = "ps_run_grouped" if kernel.group > 1 else "ps_run"
     rows = Mask((1 << kernel.rows) - 1)
     return [Invoke(run, (acc, t, rows, a, b, DEPTH // kernel.shifts, a_step))], DEPTH, of_a
 

@@ -1,6 +1,6 @@
 /* Drives every instantiation of the microkernel template through random cases and compares it with
- * plain loops.  Before this text: the headers of a unit; CASES(name, rows, vecs, diagonal, shifts)
- * lines made of kernels.def as KERNELS; of the unit TYPE_X, TYPE_A, TYPE_B, TYPE_Y, the limits of x and w,
+ * plain loops.  Before this text: the headers of a unit; CASES(name, rows, vecs, diagonal, shifts,
+ * together) lines made of kernels.def as KERNELS; of the unit TYPE_X, TYPE_A, TYPE_B, TYPE_Y, the limits of x and w,
  * WHOLE (sums are), SCALED (to 8 bits), SPLIT (y holds sums), FLUSHES and COPY_FLUSHES (denormals
  * become zeros), FLIP (what kernels add to x).  Of floats, values are small integers: sums are exact in any order. */
 #include <string.h>
@@ -35,35 +35,42 @@ typedef struct {
 #define BEGIN(acc, t, c, e, v) ps_begin(acc, t, c, SPLIT && (v)->accumulate)
 #endif
 
+#define GROUPED(shifts, together) ((shifts) > 1 || (together) > 1)
+
 typedef void kernel(const test_case *, const ps_a *, const ps_b *, ps_y *, const ps_epilogue *);
 
-#define CASES(name, rows_, vecs_, diagonal_, shifts_)                                              \
+#define CASES(name, rows_, vecs_, diagonal_, shifts_, together_)                                  \
     kernel name;                                                                                   \
     PS_KERNEL void name(const test_case *v, const ps_a *a, const ps_b *b, ps_y *c,                 \
                         const ps_epilogue *e)                                                      \
     {                                                                                              \
         const ps_tile t = {.rows = rows_, .vecs = vecs_, .diagonal = diagonal_, .shifts = shifts_, \
                            .wrap = v->wrap, .lanes = v->lanes, .stream = v->stream,                \
-                           .begun = v->begun,                                                      \
+                           .begun = v->begun, .together = together_,                               \
                            .a_outer = v->a_outer, .a_inner = v->a_inner, .c_outer = v->c_outer,    \
                            .c_inner = v->c_inner, .c_col = v->c_col};                              \
         ps_acc acc[(rows_) * (vecs_) * (shifts_)];                                                 \
-        BEGIN(acc, t, c, e, v);                                                                    \
+        if (t.together > 1)                                                                        \
+            ps_begin(acc, t, c, 0);                                                                \
+        else                                                                                       \
+            BEGIN(acc, t, c, e, v);                                                                \
         for (int i = 0; i < v->runs; ++i) {                                                        \
             const ps_a *p = a + v->a_at[i];                                                        \
             const ps_b *q = b + v->b_at[i];                                                        \
             const int64_t length = v->length[i];                                                   \
             if (WHOLE && v->filled)                                                                \
-                ((shifts_) > 1 ? ps_run_grouped_filled : ps_run_filled)(                           \
+                (GROUPED(shifts_, together_) ? ps_run_grouped_filled : ps_run_filled)(             \
                     acc, t, v->rows[i], v->zero, p, q, length, v->a_k, v->width);                  \
             else if ((diagonal_) || PS_WORD == 1 || v->width == PS_WORD)                           \
-                ((shifts_) > 1 ? ps_run_grouped : ps_run)(acc, t, v->rows[i], p, q, length,        \
-                                                          v->a_k);                                 \
+                (GROUPED(shifts_, together_) ? ps_run_grouped : ps_run)(                           \
+                    acc, t, v->rows[i], p, q, length, v->a_k);                                     \
             else                                                                                   \
                 ps_run_part(acc, t, v->rows[i], p, q, length, v->a_k, v->width);                   \
         }                                                                                          \
-        if ((shifts_) > 1)                                                                         \
+        if (GROUPED(shifts_, together_))                                                           \
             ps_unshift(acc, t);                                                                    \
+        if (t.together > 1 && SPLIT && v->accumulate)                                              \
+            ps_accumulate(acc, t, c);                                                              \
         ps_unpair(acc, t);                                                                         \
         ps_end(acc, t, c, e);                                                                      \
     }
@@ -73,11 +80,12 @@ KERNELS
 typedef struct {
     const char *name;
     kernel *run;
-    int rows, vecs, diagonal, shifts;
+    int rows, vecs, diagonal, shifts, together;
     slide by;
 } entry;
 
-#define CASES(name, rows, vecs, diagonal, shifts) {#name, name, rows, vecs, diagonal, shifts, {0, 0, 0, 0}},
+#define CASES(name, rows, vecs, diagonal, shifts, together)                                        \
+    {#name, name, rows, vecs, diagonal, shifts, together, {0, 0, 0, 0}},
 static const entry table[] = {KERNELS};
 
 enum { OF_A, OF_B, OF_C, OF_BIAS, OF_RESIDUAL, OF_OFFSET, OF_SCALE, OPERANDS };
@@ -130,10 +138,13 @@ static int64_t c_at(const test_case *v, int i, int j)
 }
 
 /* Whether vectors of A come two by two, as even and odd elements. */
-static int paired(entry k) { return PS_PAIRS && k.diagonal && k.shifts == 1 && k.vecs > 1; }
+static int paired(entry k)
+{
+    return PS_PAIRS && k.diagonal && !GROUPED(k.shifts, k.together) && k.vecs > 1;
+}
 
 /* Elements of a word that have a partner in A. */
-static int partners(entry k, const test_case *v) { return k.diagonal ? 1 : v->width; }
+static int partners(entry k, const test_case *v) { return k.diagonal ? k.together : v->width; }
 
 static void place_c(test_case *v, entry k, int cols)
 {
@@ -155,7 +166,7 @@ static void place_c(test_case *v, entry k, int cols)
 static test_case random_case(entry k, int lanes, int runs)
 {
     test_case v = {.lanes = lanes, .runs = runs, .accumulate = SPLIT && below(2) && !paired(k),
-                   .begun = SCALED && (lanes + runs) % 2};
+                   .begun = SCALED && (lanes + runs) % 2 && k.together == 1};
     v.stream = lanes == PS_LANES && below(2);
     v.filled = WHOLE && below(2);
     v.mild = below(2) != 0;
@@ -226,10 +237,20 @@ static void reach(entry k, const test_case *v, int64_t *low, int64_t *high, int6
         *low = 0, *high = -1;
 }
 
-/* Where column j stands in a row of B. */
-static int64_t place_of(entry k, int j)
+/* The channel whose element e of a word shift d multiplies for column j. */
+static int64_t channel_of(entry k, int j, int d, int64_t e)
 {
-    const int first = j - j % (2 * PS_LANES), at = j - first;
+    const int word = k.together, lane = j % (word * PS_LANES) / word;
+    return word > 1 ? j - j % (word * PS_LANES) + (lane ^ d) * word + e : j ^ d;
+}
+
+/* Where what shift d has for column j stands in a row of B. */
+static int64_t place_of(entry k, int column, int d)
+{
+    const int j = k.together > 1 ? column : column ^ d, word = k.together > 1 ? k.together : 2;
+    const int first = j - j % (word * PS_LANES), at = j - first;
+    if (k.together > 1)
+        return first + at % word * PS_LANES + (at / word ^ d);
     return paired(k) && first + PS_LANES < k.vecs * PS_LANES ? first + at % 2 * PS_LANES + at / 2 : j;
 }
 
@@ -242,12 +263,13 @@ static double added(entry k, const test_case *v, int n, int i, int j, int64_t x,
     double sum = 0;
     for (int d = 0; d < k.shifts; ++d)
         for (int64_t e = 0; e < partners(k, v); ++e) {
-            const int64_t column = (x * k.shifts + d) * columns + place_of(k, j ^ d);
+            const int64_t column = (x * k.shifts + d) * columns + place_of(k, j, d);
             const double of_b = VALUE_B(b[v->b_at[n] + column * PS_WORD + e]);
+            const int64_t channel = channel_of(k, j, d, e);
             if (!real)
                 sum += (double)(v->zero + FLIP) * of_b;
-            else if ((j ^ d) < used)
-                sum += (VALUE_A(a[row + (k.diagonal ? j ^ d : e)]) + FLIP) * of_b;
+            else if (channel < used)
+                sum += (VALUE_A(a[row + (k.diagonal ? channel : e)]) + FLIP) * of_b;
         }
     return sum;
 }
@@ -260,7 +282,7 @@ static double slid(entry k, const test_case *v, int i, int j, const ps_a *a, con
     for (int s = 0; s < k.by.taps; ++s) {
         const int p = i % wide(k) * k.by.every + s;
         const int64_t at = v->a_at[0] + o * v->a_outer + p * k.by.step + j;
-        const int64_t column = s * k.vecs * PS_LANES + place_of(k, j);
+        const int64_t column = s * k.vecs * PS_LANES + place_of(k, j, 0);
         const double of_b = VALUE_B(b[v->b_at[0] + column * PS_WORD]);
         if (v->pixels >> (o * span(k) + p) & 1)
             sum += (VALUE_A(a[at]) + FLIP) * of_b;

@@ -31,7 +31,7 @@ SLIDES
 #undef SLIDE
 
 #define SLIDE(wrap, every, taps)                                                                   \
-    {"ps_slide", slide_##wrap##_##every##_##taps, SLID_ROWS, SLID_VECS, 1, 1,                      \
+    {"ps_slide", slide_##wrap##_##every##_##taps, SLID_ROWS, SLID_VECS, 1, 1, 1,                   \
      {wrap, every, taps, STEP}},
 static const entry slides[] = {SLIDES};
 

@@ -106,6 +106,12 @@ CASES = {
     "u8 depthwise": Case("g9mb1ic9ih5oc9kh3ph1", "p g:8 > depthwise_portable_i16_5x8",
                          dtype="int8"),
     "u8 stacked": Case("g9mb1ic9ih5oc9kh3ph1", "p > stacked_avx512vnni_i8_5x16", dtype="int8"),
+    "bf16 words of groups": Case("g10mb1ic40ih5oc40kh3ph1",
+                                 "p g:8 q:3 > grouped4_avx512bf16_bf16_3x32", dtype="bf16"),
+    "u8 words of groups": Case("g9mb1ic72ih5oc72kh3ph1",
+                               "p g:8 q:2 > grouped8_avx512vnni_i8_2x64", dtype="int8"),
+    "s8 words of groups": Case("g5mb1ic20ih5oc20kh3ph1",
+                               "pack(A) p q:2 > grouped4_avx2vnni_i8_2x32", "nchw", "s8:s8:s32"),
     "u8 groups": Case("g4mb1ic8ih4oc8kh3ph1", "p g:2 > grouped2_portable_i16_4x4", dtype="int8"),
     # Other algorithms.
     "winograd(2)": Case("mb1ic3ih6oc9kh3ph1", f"winograd(2) k:8 ahead(B) {F4}4x8"),

@@ -138,13 +138,13 @@ def test_symbols_of_the_units_are_the_names_of_the_registry(isa: str) -> None:
 
 
 def test_every_line_of_the_list_is_registered() -> None:
-    """3709 tiles in the order that ties between schedules are broken by."""
+    """3744 tiles in the order that ties between schedules are broken by."""
     names = [name for name, kernel in microkernels.registry().items() if kernel.isa in ISAS]
     assert [line.replace(", ", "_") for line in kernelunit.kernel_lines()] == [
         f"KERNEL({'_'.join(name.rsplit('x', 1))})" for name in names
     ]
     digest = hashlib.sha256("".join(f"{name}\n" for name in names).encode()).hexdigest()
-    assert (len(names), digest[:16]) == (3709, "b4c8d0af532d91df")
+    assert (len(names), digest[:16]) == (3744, "8a451df225d09d0d")
     for name, kernel in microkernels.registry().items():
         assert name == str(kernel) and microkernels.find(name) == kernel
         assert kernel.isa in {*ISAS, *DEVICE_ISAS} and kernel.compute in COMPUTES
@@ -194,10 +194,13 @@ def test_every_isa_has_grouped_kernels_for_all_groups_narrower_than_a_vector() -
     for isa in {kernel.isa for kernel in kernels if kernel.compute == "f32"}:
         widths = [2**i for i in range(1, 8) if 2**i < isa_of(isa).lanes_f32]
         for compute in dict.fromkeys(k.compute for k in kernels if k.isa == isa and k.diagonal):
-            grouped = {k for k in kernels if (k.isa, k.compute) == (isa, compute) and k.shifts > 1}
-            shifts = {kernel.shifts for kernel in grouped}  # NEON's may fill a vector
-            assert set(widths) <= shifts and max(shifts, default=0) <= isa_of(isa).lanes_f32
-            assert all(kernel.family == f"grouped{kernel.shifts}" for kernel in grouped)
+            grouped = {k for k in kernels if (k.isa, k.compute) == (isa, compute) and k.group > 1}
+            shifts = {kernel.group for kernel in grouped}  # NEON's may fill a vector
+            words = max((kernel.in_lane for kernel in grouped), default=1)
+            assert {width for width in widths if width >= words} <= shifts
+            assert max(shifts, default=0) <= isa_of(isa).lanes_f32
+            assert all(kernel.family == f"grouped{kernel.group}" for kernel in grouped)
+            assert all(kernel.group == kernel.shifts * kernel.in_lane for kernel in grouped)
             assert all(kernel.diagonal for kernel in grouped)
 
 

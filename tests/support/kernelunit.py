@@ -174,7 +174,8 @@ def small_groups() -> list[Group]:
         first = group.kernels[0]
         if first.stencil:
             continue
-        if first.vecs == min(2, widest[first.family, first.isa, first.compute]):
+        usual = min(2, widest[first.family, first.isa, first.compute])
+        if first.vecs == max(usual, first.in_lane):
             kernel = group.kernels[:SMALL_ROWS][-1]
             for unit in _units(kernel):
                 found.setdefault(unit, []).append(kernel)
@@ -255,7 +256,7 @@ def _picked(group: Group) -> str:
     keys = {_key(kernel): kernel for kernel in microkernels.registry().values()}
     picks = []
     for key, one in keys.items():
-        last = one.every if one.stencil else one.shifts
+        last = str(one.every) if one.stencil else f"{one.shifts}, {one.in_lane}"
         cases = f"CASES(name, r, {one.vecs}, {int(one.diagonal)}, {last})"
         taken = key in {_key(kernel) for kernel in group.kernels}
         picks.append(f"#define PICK_{key}(name, r) {cases if taken else ''}")

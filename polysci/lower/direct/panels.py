@@ -203,7 +203,7 @@ class _Panels:
         if plan.depth:
             body = loop("i", Variable("deep"), body, step=word)
         if self.shift:
-            body = loop("d", self.shift.extent, body)
+            body = loop("d", plan.kernel.shifts, body)
         return [*self._sizes(), self._tap_loops(around, body)]
 
     def _by_vectors(self, copy: str) -> list[LoopStatement]:
@@ -244,7 +244,7 @@ class _Panels:
         inside = Variable("i") if word == 1 or stacked else Variable("i") + e
         below: Index = inside if plan.depth is None else iterator(plan.depth) + inside
         if self.shift:
-            below = Variable("d")
+            return self._append_shifted(self.shift)
         column = Mapped("ps_column_at", (j, Variable("width"))) if plan.paired else j
         at = iterator(plan.panel_dim) + column
         taps = [tap for tap in plan.taps if tap != plan.joined]
@@ -259,6 +259,41 @@ class _Panels:
         if to == "to":
             weight = RoutineResult("ps_b_of", (weight,))
         return Append(to, Alternative(every(real), weight, 0))
+
+    def _append_shifted(self, shift: Dim) -> Append:
+        """Return the statement that writes element e of column j of shift d, or 0.
+
+        In each lane are as many channels of A as a word has, or one; there is a vector of columns
+        for each of these (``microkernels/grouped.h``).
+        """
+        plan, to = self.plan, self.target.name
+        j, d, e = map(Variable, ("j", "d", "e"))
+        lanes, word = plan.kernel.lanes, plan.kernel.in_lane
+        first: Index = iterator(plan.panel_dim)
+        real = list[Condition]()
+        if word == 1:
+            channel: Index = first + j
+            column: Index = Bits("^", channel, d)
+            if plan.compute.vnni_factor > 1:
+                real.append(compare(e, "==", 0))
+        else:
+            vector, lane = j // lanes, j % lanes
+            first = first + vector // word * (lanes * word)
+            channel = first + lane * word + e
+            column = first + Bits("^", lane, d) * word + vector % word
+        real.append(compare(channel, "<", plan.extent(plan.panel_dim)))
+        weight: Value = Element("w", self._weight_of(column - self.origin, channel, shift))
+        if to == "to":
+            weight = RoutineResult("ps_b_of", (weight,))
+        return Append(to, Alternative(every(real), weight, 0))
+
+    def _weight_of(self, column: Index, channel: Index, shift: Dim) -> Index:
+        """Return the place in w of what a column of rotated groups has for one of its channels."""
+        plan, offset = self.plan, self.offset
+        at = {tap: iterator(tap) for tap in plan.taps}
+        place = linear({tap: offset.coef(tap) for tap in at}, at, offset.const)
+        place = place + offset.coef(plan.column) * column
+        return place + offset.coef(shift.name) * (channel % shift.extent)
 
     def _weight(
         self,
@@ -279,9 +314,6 @@ class _Panels:
         if stacked:
             at[stacked] = at[stacked] + Variable("e")
         place = linear({dim: offset.coef(dim) for dim in around}, at, offset.const)
-        if self.shift:  # the channel's weight for the column that shift `depth` stands for
-            place = place + offset.coef(plan.column) * Bits("^", as_index(column), depth)
-            return place + offset.coef(self.shift.name) * (column % self.shift.extent), []
         place = place + offset.coef(plan.panel_dim) * as_index(column)
         if plan.depth is None:
             return place, []
@@ -314,9 +346,9 @@ class _Panels:
     def offsets(self) -> list[LoopStatement]:
         """Return statements that write what x_zero adds to each channel's sums, and x_zero."""
         plan, column = self.plan, iterator(self.plan.column)
-        if self.shift:  # column l gets from channel l ^ d what that channel's shift d is
-            flipped = Bits("^", column, Variable("d"))
-            place, real = self._weight(flipped, Variable("d"), plan.taps)
+        real = list[Condition]()
+        if self.shift:
+            place = self._weight_of(column, Bits("^", column, Variable("d")), self.shift)
         else:
             depth = iterator(plan.depth) if plan.depth else 0
             place, real = self._weight(column, depth, plan.taps)

@@ -88,7 +88,7 @@ class Step:
 
 def reduction(tile: Tile) -> list[LoopStatement]:
     """Return all sums of one call: loops and unrolled steps over the taps, runs inside."""
-    function = "ps_run_grouped" if tile.plan.kernel.shifts > 1 else "ps_run"
+    function = "ps_run_grouped" if tile.plan.kernel.group > 1 else "ps_run"
     function = "ps_run_blocks" if tile.plan.blocked_weights else function
     start = Step(tile.masks(None)[0], function=function)
     plain = list(_taps(tile, tile.plan.taps, start))

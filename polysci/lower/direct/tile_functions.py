@@ -71,8 +71,12 @@ def _factor(name: str, dtype: str, address: Address) -> LoopStatement:
 
 
 def _begins_with_offset(plan: Plan) -> bool:
-    """Return whether accumulators begin with offset and bias: scaled sums in vectors do."""
-    return plan.precision.scaled and plan.kernel.tile_registers is None
+    """Return whether accumulators begin with offset and bias: scaled sums in vectors do.
+
+    They do if vectors hold them in the order of columns.
+    """
+    kernel = plan.kernel
+    return plan.precision.scaled and kernel.tile_registers is None and kernel.in_lane == 1
 
 
 def _epilogue(plan: Plan) -> Value:
@@ -190,6 +194,7 @@ def tile_function(name: str, tile: Tile, *, adds: bool = False) -> LoopFunction:
         first, last = negate(Flag("first")), Alternative(Flag("last"), AddressOf("e"), 0)
     registers, vectors = plan.kernel.tile_registers, tile.rows * tile.step // plan.kernel.lanes
     begins = TRUE if adds and not plan.private else first
+    last_added = begins != FALSE and plan.kernel.in_lane > 1  # once sums are in order
     constant = all(isinstance(value, int) for value in fields.values())
     body = [
         *(statement for part in parts for statement in part.statements),
@@ -200,10 +205,11 @@ def tile_function(name: str, tile: Tile, *, adds: bool = False) -> LoopFunction:
         *([_configuration(registers)] if registers else []),
         *_gaps(plan),
         *[Unused(("first",))] * (plan.blocked and begins != first),
-        _beginning(plan, begins),
+        _beginning(plan, FALSE if last_added else begins),
         Invoke("ps_ahead", (Named("t"), Member("e", "residual"))),
         *sums,
-        *[Invoke("ps_unshift", (Named("acc"), Named("t")))] * (plan.kernel.shifts > 1),
+        *[Invoke("ps_unshift", (Named("acc"), Named("t")))] * (plan.kernel.group > 1),
+        *[Invoke("ps_accumulate", _result_place())] * last_added,
         *[Invoke("ps_unpair", (Named("acc"), Named("t")))] * plan.paired,
         _ending(plan, last),
     ]
@@ -220,13 +226,14 @@ def _shape(tile: Tile) -> dict[str, int]:
     """Return what the microkernel takes as constants of the tile."""
     plan = tile.plan
     size, lanes = tile.size(plan.column), plan.kernel.lanes
+    vecs = -(-size // lanes)
     inner = plan.rows[-1] if plan.rows else None
     outer = plan.rows[0] if len(plan.rows) == 2 else None
     fields = {
         "rows": tile.rows,
-        "vecs": tile.width // lanes,
+        "vecs": vecs,
         "wrap": tile.size(inner) if inner else 1,
-        "lanes": size - (tile.width - lanes),
+        "lanes": size - (vecs - 1) * lanes,
         "a_outer": plan.coef["x"][outer] if outer else 0,
         "a_inner": plan.coef["x"][inner] if inner else 0,
         "c_outer": plan.coef["C"][outer] if outer else 0,
@@ -234,8 +241,10 @@ def _shape(tile: Tile) -> dict[str, int]:
         "c_col": plan.coef["C"][plan.column],
         "diagonal": int(plan.kernel.diagonal),
     }
-    if plan.kernel.shifts > 1:
+    if plan.kernel.group > 1:
         fields["shifts"] = plan.kernel.shifts
+    if plan.kernel.in_lane > 1:
+        fields["together"] = plan.kernel.in_lane
     if plan.blocked_weights:
         fields["block"] = plan.contraction.a.block
     if _begins_with_offset(plan):

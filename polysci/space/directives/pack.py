@@ -329,7 +329,7 @@ def vector_copy(plan: Plan, strides: tuple[int, ...]) -> str:
     neighbours.
     """
     apart = plan.joined or plan.stacked or plan.paired or plan.merged > 1
-    apart = apart or plan.contraction.swapped or plan.kernel.shifts > 1
+    apart = apart or plan.contraction.swapped or plan.kernel.group > 1
     if not (plan.depth or plan.taps) or apart or plan.panel_lanes == 1:
         return ""
     offset = plan.contraction.w.offset(strides)

@@ -16,6 +16,7 @@ from polysci.runtime.backends import BACKENDS
 from polysci.runtime.source import emit
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
+from polysci.target.microkernels import find
 
 CASES = {
     "one call": ("mm:37x19x56 ta", "f32", "i:4* j:8 > brgemm_{}_f32_4x8"),
@@ -23,22 +24,22 @@ CASES = {
     "packed factors": ("mm:24x40x16 tb", "f32", "pack(A) k:16 j:8 pack(B) i:4 > brgemm_{}_f32_4x8"),
     "factors as they lie": ("mm:3x19x40", "f32", "plain(B) j:8 > brgemm_{}_f32_3x8"),
     "private copies": ("mm:24x96x16 ta", "f32", "private(C) k:32* i:4 j:8 > brgemm_{}_f32_4x8"),
+    "words of groups": (
+        "g10mb1ic40ih4oc40kh3ph1", "bf16:bf16:f32", "p g:8 > grouped4_avx512bf16_bf16_4x32",
+    ),
     "narrow factors": ("mm:24x20x16 ta", "bf16:bf16:f32", "k:8 i:4 j:8 > brgemm_{}_f32_4x8"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("isa", ["portable", "avx2"])
 @pytest.mark.parametrize("name", CASES)
 def test_sums_are_added_exactly(name: str, isa: str) -> None:
-    if detect().refusal(isa):
-        pytest.skip(f"this CPU lacks {isa}")
-    text, dtype, schedule = CASES[name]
-    problem = parse_problem(text, "", dtype)
-    source = emit(
-        problem, Schedule.parse(schedule.format(isa)), 1 + ("*" in schedule),
-        EmitOptions(adds=True),
-    )  # fmt: skip
+    text, dtype, loops = CASES[name]
+    problem, schedule = parse_problem(text, "", dtype), Schedule.parse(loops.format(isa))
+    if detect().refusal(own := find(schedule.kernel).isa):
+        pytest.skip(f"this CPU lacks {own}")
+    source = emit(problem, schedule, 1 + ("*" in loops), EmitOptions(adds=True))
     library = BACKENDS["host"].load(BACKENDS["host"].build(source.file), source.declarations)
     functions, data, cast = bind(library, source.symbol), Arrays.of(problem, 1), library.ffi.cast
     work = aligned.empty((functions.workspace_size + 1,), dtype=np.dtype(np.uint8))
