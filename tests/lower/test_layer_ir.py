@@ -111,6 +111,8 @@ CASES = {
     "winograd(2)": Case("mb1ic3ih6oc9kh3ph1", f"winograd(2) k:8 ahead(B) {F4}4x8"),
     "winograd(4)": Case("mb1ic3ih8oc10kh3ph1", f"t:3* winograd(4) k:8 {F4}3x8", threads=2,
                         team=True),
+    "winograd_f16(4)": Case("mb1ic3ih8oc10kh3ph1", f"t:3* winograd_f16(4) k:8 ahead(B) {F4}3x8",
+                             threads=2),
     "winograd, planes": Case("mb2ic3ih5oc6kh3ph1 act=relu", f"winograd(2) k:4* t:6 {F4}4x4", "nchw",
                              threads=2, team=True),
     "winograd(2,4)": Case("mb1ic3ih5iw9oc6kh3kw3ph1pw1", f"winograd(2,4) k:4 {F4}4x4", "nchw"),
