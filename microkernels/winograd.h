@@ -1,4 +1,4 @@
-/* Tiles of pixels into V, filters into U; follows winograd_in.h. */
+/* Tiles of pixels into V, filters into U; follows winograd_in.h, and winograd_f32.h or winograd_f16.h. */
 
 /* Pixels of a tile that lie inside an image: rows and columns as bits, lanes of channels. */
 typedef struct {
@@ -210,27 +210,74 @@ PS_SCALAR void ps_winograd_powers(double *powers, ps_filtering f)
             powers[j * taps + tap] = ps_winograd_power(f, j, tap);
 }
 
-/* KCRS to [block of columns][point][panel][c][columns], zeros behind the last filter. */
-PS_SCALAR void ps_winograd_weights(ps_winograd g, const float *restrict w, float *restrict packed)
+/* Columns of U: filters up to whole panels. */
+PS_SMALL int64_t ps_winograd_filters(ps_winograd g)
+{
+    return ps_ceil_div(g.filters, g.cols) * g.cols;
+}
+
+/* Elements of U. */
+PS_SMALL int64_t ps_winograd_elements(ps_winograd g)
+{
+    return g.rows * g.columns * g.depth * ps_winograd_filters(g);
+}
+
+/* The largest size of a point of a filter, over its channels. */
+PS_SCALAR double ps_winograd_largest(ps_winograd g, const float *w, int64_t k, const double *down,
+                                     const double *across)
+{
+    const int taps = ps_filtering_taps(ps_filtering_down(g)) * ps_filtering_taps(ps_filtering_across(g));
+    double most = 0.0;
+    for (int64_t c = 0; c < g.depth; ++c) {
+        _Alignas(64) double u[PS_POINTS * PS_POINTS];
+        ps_winograd_filter(g, u, w + ps_winograd_taps(g, k, c) * taps, down, across);
+        for (int t = 0; t < g.rows * g.columns; ++t)
+            most = u[t] > most ? u[t] : -u[t] > most ? -u[t] : most;
+    }
+    return most;
+}
+
+/* The power of two that brings a size between 2^7 and 2^8. */
+PS_SMALL float ps_winograd_scale(float most)
+{
+    uint32_t bits;
+    __builtin_memcpy(&bits, &most, sizeof bits);
+    const int up = 7 + 127 - (int)(bits >> 23);
+    bits = (uint32_t)(127 + (up > 126 ? 126 : up)) << 23;
+    __builtin_memcpy(&most, &bits, sizeof bits);
+    return most;
+}
+
+/* KCRS to [block of columns][point][panel][c][columns], zeros behind the last filter.  Where filters
+ * are scaled, what undoes it follows, for each column. */
+PS_SCALAR void ps_winograd_weights(ps_winograd g, const float *restrict w, ps_b *restrict packed)
 {
     const ps_filtering f = ps_filtering_down(g), h = ps_filtering_across(g);
     const int taps = ps_filtering_taps(f) * ps_filtering_taps(h), points = g.rows * g.columns;
-    const int64_t all = ps_ceil_div(g.filters, g.cols) * g.cols;
+    const int64_t all = ps_winograd_filters(g);
     _Alignas(64) double down[PS_POINTS * PS_POINTS], across[PS_POINTS * PS_POINTS];
     ps_winograd_powers(down, f);
     ps_winograd_powers(across, h);
+    float *const scales = (float *)(packed + ps_winograd_elements(g));
     for (int64_t k0 = 0; k0 < all; k0 += g.block) {
         const int64_t width = ps_least(g.block, all - k0);
-        for (int64_t k = k0; k < k0 + width; ++k)
+        for (int64_t k = k0; k < k0 + width; ++k) {
+            float scale = 1.0f;
+            if (PS_WINOGRAD_SCALED) {
+                if (k < g.filters)
+                    scale = ps_winograd_scale((float)ps_winograd_largest(g, w, k, down, across));
+                scales[k] = 1.0f / scale;
+            }
             for (int64_t c = 0; c < g.depth; ++c) {
                 _Alignas(64) double u[PS_POINTS * PS_POINTS] = {0};
                 if (k < g.filters)
                     ps_winograd_filter(g, u, w + ps_winograd_taps(g, k, c) * taps, down, across);
                 const int64_t panel = (k - k0) / g.cols * g.cols;
-                float *to = packed + panel * g.depth + c * g.cols + k - k0 - panel;
+                ps_b *to = packed + panel * g.depth + c * g.cols + k - k0 - panel;
                 for (int64_t t = 0; t < points; ++t)
-                    to[t * g.depth * width] = (float)u[t];
+                    to[t * g.depth * width] = ps_winograd_rounded(u[t] * scale);
             }
+        }
         packed += points * g.depth * width;
     }
 }

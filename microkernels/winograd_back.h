@@ -2,7 +2,7 @@
 
 /* What is added to y = A^T M A, the function of that, and the bounds that cut it. */
 typedef struct {
-    const float *bias, *residual;
+    const float *bias, *residual, *scales; /* what undoes scales of filters; null: nothing */
     ps_activation activation;
     float low, high;
 } ps_winograd_end;
@@ -19,14 +19,14 @@ typedef struct {
     int rows, cols, lanes, box;
 } ps_winograd_place;
 
-PS_INLINE void ps_winograd_put(float *restrict y, int64_t at, ps_vec x, ps_vec bias,
+PS_INLINE void ps_winograd_put(float *restrict y, int64_t at, ps_vec x, ps_vec bias, ps_vec scale,
                                const ps_winograd_end *e, ps_winograd_place to)
 {
     if (to.box) {
         ps_store(y + at, x);
         return;
     }
-    x = ps_add(x, bias);
+    x = e->scales ? ps_fma(x, scale, bias) : ps_add(x, bias);
     if (e->residual)
         x = ps_add(x, to.lanes == PS_LANES ? ps_load(e->residual + at)
                                            : ps_load_first(e->residual + at, to.lanes));
@@ -44,7 +44,9 @@ PS_INLINE void ps_winograd_back(ps_winograd g, float *restrict y, int64_t at,
 {
     const ps_filtering down = ps_filtering_down(g), across = ps_filtering_across(g);
     const int tall = ps_halves(g.tall), wide = ps_halves(g.wide);
-    ps_vec bias = ps_zero();
+    ps_vec bias = ps_zero(), scale = ps_zero();
+    if (!to.box && e->scales) /* whole vectors have some */
+        scale = ps_load(e->scales + to.k);
     if (!to.box && e->bias)
         bias = to.lanes == PS_LANES ? ps_load(e->bias + to.k)
                                     : ps_load_first(e->bias + to.k, to.lanes);
@@ -75,7 +77,7 @@ PS_INLINE void ps_winograd_back(ps_winograd g, float *restrict y, int64_t at,
                 for (int j = 0; j < ps_winograd_most_of_half(g.wide); ++j)
                     if (wide * j + side < to.cols)
                         ps_winograd_put(y, at + row * to.row + (wide * j + side) * to.col,
-                                        some[j], bias, e, to);
+                                        some[j], bias, scale, e, to);
             }
         }
         PS_RELOAD();
@@ -131,6 +133,8 @@ PS_INLINE void ps_winograd_leave(float *restrict y, int64_t at, int64_t y_channe
     for (int c = 0; c < PS_LANES; ++c) {
         if (c >= deep)
             continue;
+        if (e->scales)
+            x[c] = ps_mul(x[c], ps_splat(e->scales[k + c]));
         if (e->bias)
             x[c] = ps_add(x[c], ps_splat(e->bias[k + c]));
         if (e->residual)
@@ -171,7 +175,8 @@ PS_INLINE void ps_winograd_output(ps_winograd g, const ps_args *args, const floa
                                   ps_activation activation)
 {
     const float far = __builtin_inff();
-    const ps_winograd_end e = {args->bias, args->residual, activation, args->clamp ? args->clamp[0] : -far,
+    const float *scales = PS_WINOGRAD_SCALED ? (const float *)(args->packed + ps_winograd_elements(g)) : 0;
+    const ps_winograd_end e = {args->bias, args->residual, scales, activation, args->clamp ? args->clamp[0] : -far,
                                args->clamp ? args->clamp[1] : far};
     if (g.y_channel == 1)
         ps_winograd_along(g, &e, args->y, points, first, last, k0, count);

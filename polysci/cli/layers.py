@@ -330,7 +330,8 @@ def say_unmeasured(search_target: SearchTarget) -> None:
 
 def schedule_of(arguments: argparse.Namespace) -> Schedule | None:
     """The schedule of ``--schedule``, if there is one and no cap forbids its instruction set."""
-    from polysci.lower.registry import AUTO, DEFAULT, name_of
+    from polysci.lower.choice import admits
+    from polysci.lower.registry import DEFAULT, name_of
     from polysci.space import schedule
     from polysci.target.microkernels import find
 
@@ -338,7 +339,7 @@ def schedule_of(arguments: argparse.Namespace) -> Schedule | None:
         return None
     requested, target = schedule.parse(arguments.schedule), target_of(arguments)
     name = name_of(requested)
-    if arguments.algorithm not in (name, DEFAULT, AUTO):
+    if arguments.algorithm != DEFAULT and not admits(arguments.algorithm, requested):
         raise SpecError(
             f"--schedule: {requested} is {name}, and --algorithm asks for {arguments.algorithm}"
         )

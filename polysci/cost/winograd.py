@@ -22,7 +22,8 @@ class WinogradWork:
     all tiles read before the next one, None if there is none. ``panel_reads`` register tiles read
     each panel; U arrives during a part ``arriving`` of them. ``passes`` are V and M of all tiles,
     which a block larger than L2 moves twice. ``halo`` is by what tiles that overlap multiply reads
-    of x. ``shares`` is the busiest thread's part of the work along dimensions.
+    of x. ``shares`` is the busiest thread's part of the work along dimensions. ``widened``: kernels
+    widen U as they load it.
     """
 
     kernel: Microkernel
@@ -44,6 +45,7 @@ class WinogradWork:
     block: int
     passes: tuple[int, int]
     shares: Mapping[str, float]
+    widened: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,9 @@ class WinogradCosts:
         loads = (rows + kernel.vecs) / fma / self._coefficient("winograd_loads")
         crowd = max(1.0, loads) if fma >= self._coefficient("in_flight") else 1.0
         compute = 2.0 * rows * kernel.cols * self.work.depth / rate * crowd
+        if self.work.widened:
+            slot = 2.0 * kernel.lanes / machine.peak
+            compute += self._coefficient("widen") * kernel.vecs * self.work.depth * slot
         events = self._coefficient("call_ns") + self._coefficient("run_ns")
         events += self._coefficient("store_ns") * fma
         return (compute + events) * 1e-9

@@ -65,7 +65,7 @@ class Unit:
         copied = self.packed_copy and self.compute in ("f32", "f16", "i16")
         b = {"bf16": DTYPES["bf16"], "i8": DTYPES["s8"]}.get(self.compute, wide)
         b = x if self.matrices and not sums.integer else b
-        b = {"f32": b, "bf16": DTYPES["bf16"]}.get(self.w, _BYTE)
+        b = {"f32": b, "bf16": DTYPES["bf16"], "f16": DTYPES["f16"]}.get(self.w, _BYTE)
         return {
             "ps_x": x, "ps_y": DTYPES[self.y], "ps_a": wide if copied else x, "ps_b": b,
             "ps_shared": b, "ps_rows": x, "ps_columns": b, "ps_bias": sums,

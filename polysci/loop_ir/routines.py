@@ -179,13 +179,31 @@ def _winograd_weights(user: User, g: Fields, w: Pointer, packed: Pointer) -> Non
     sums = np.einsum("ir,kcrs,js->kcij", down.powers, numbers.astype(np.float64), across.powers)
     points_of = sums * np.outer(down.shares, across.shares)
     factors[:filters] = points_of.reshape(filters, channels, points)
+    if user.unit.w != "f32":
+        scales = _filter_scales(factors)
+        factors *= scales[:, None, None]
+        user.write(_scales_of(g, packed), np.arange(padded), 1 / scales)
     at = 0
     for first in range(0, padded, g["block"]):
         width = min(g["block"], padded - first)
         panels = factors[first : first + width].reshape(width // cols, cols, channels, points)
         block = panels.transpose(3, 0, 2, 1).reshape(-1)  # [point][panel][c][column]
-        user.write(packed, at + np.arange(block.size), block)
+        user.write(packed, at + np.arange(block.size), user.unit.encode(block, "ps_b"))
         at += block.size
+
+
+def _filter_scales(factors: Array) -> Array:
+    """Return the powers of two that bring the largest number of a filter between 2^7 and 2^8."""
+    _, exponents = np.frexp(np.abs(factors).max((1, 2)))
+    scales: Array = np.ldexp(np.float32(1), np.minimum(8 - exponents, 126))
+    return scales
+
+
+def _scales_of(g: Fields, packed: Pointer) -> Pointer:
+    """Return where the numbers lie that undo scales of filters."""
+    filters = -(-g["filters"] // g["cols"]) * g["cols"]
+    behind = packed.move(g["rows"] * g["columns"] * g["depth"] * filters)
+    return behind.cast(np.dtype(np.float32))
 
 
 def _tile_place(g: Fields, tile: int) -> tuple[int, int, int]:
@@ -235,11 +253,14 @@ def _winograd_output(
     high, wide, filters = g["rows"], g["columns"], np.arange(count)
     back, along = (axis.matrices[2].astype(np.float32) for axis in _filterings(g))
     bias = user.read(args["bias"], k0 + filters) if args["bias"] else np.float32(0)
+    scale = np.float32(1)
+    if user.unit.w != "f32":
+        scale = user.read(_scales_of(g, args["packed"]), k0 + filters)
     for at, tile in enumerate(range(first, last)):
         image, row, column = _tile_place(g, tile)
         places = np.arange(high * wide)[:, None] * g["m_point"] + at * g["m_tile"] + filters
         sums = user.read(points, places).reshape(high, wide, count)
-        pixels = np.einsum("pi,ijk,qj->pqk", back, sums, along) + bias
+        pixels = np.einsum("pi,ijk,qj->pqk", back, sums, along) * scale + bias
         rows = np.arange(row, g["p"], g["tall_step"])[: g["tall"]]
         columns = np.arange(column, g["q"], g["wide_step"])[: g["wide"]]
         pixels = pixels[: len(rows), : len(columns)]

@@ -95,10 +95,14 @@ class ExactInputs:
 
 @dataclass(frozen=True, slots=True)
 class ErrorTerms:
-    """The bound of an f32 result: gamma of ``roundings`` times ``sizes``, element by element."""
+    """The bound of an f32 result: gamma of ``roundings`` times ``sizes``, element by element.
+
+    What weights lose that are kept in fewer bits adds ``rounded`` to it; None: nothing.
+    """
 
     sizes: Doubles
     roundings: int
+    rounded: Doubles | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,16 @@ from polysci.lower.algorithm import Algorithm, Candidate, SpaceLimits
 from polysci.lower.mapped.plan import kernels_of, takes
 from polysci.lower.registry import (
     AUTO,
+    AUTO_F16,
     DEFAULT,
     MAPPED,
     algorithm_named,
     algorithm_of,
+    considered,
     name_of,
     names,
     options,
+    rounds_weights,
 )
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
@@ -46,9 +49,13 @@ def resolve_algorithm(problem: Problem, algorithm: str) -> str:
     Raises SpecError for a name that does not exist, UnsupportedError for an algorithm that does not
     compute the problem.
     """
-    if algorithm == AUTO or (algorithm == DEFAULT and algorithm_named(DEFAULT).refusal(problem)):
-        applicable = [name for name in names() if not algorithm_named(name).refusal(problem)]
-        return applicable[0] if len(applicable) == 1 else AUTO
+    automatic = algorithm in (AUTO, AUTO_F16)
+    if automatic or (algorithm == DEFAULT and algorithm_named(DEFAULT).refusal(problem)):
+        own = considered(algorithm if automatic else AUTO)
+        applicable = [name for name in own if not algorithm_named(name).refusal(problem)]
+        if len(applicable) == 1:
+            return applicable[0]
+        return AUTO_F16 if any(map(rounds_weights, applicable)) else AUTO
     if algorithm not in names():
         known = f"{', '.join(options())}{suggest(algorithm, options())}"
         raise SpecError(f"algorithm {algorithm!r}: expected one of {known}")
@@ -87,7 +94,9 @@ def keys_of(problem: Problem) -> tuple[str, ...]:
 def admits(algorithm: str, schedule: Schedule) -> bool:
     """Return whether a search with ``algorithm`` may take a schedule; raises like ``name_of``."""
     name = name_of(schedule)
-    return algorithm in (name, AUTO) or (name, algorithm) == (MAPPED, DEFAULT)
+    if name == MAPPED:
+        return algorithm in (MAPPED, DEFAULT, AUTO, AUTO_F16)
+    return name in considered(algorithm)
 
 
 def candidates(
@@ -144,9 +153,9 @@ def _algorithms(problem: Problem, target: Target, chosen: str) -> list[Algorithm
     Where groups of the target share a memory, their tiles stand for direct loops.
     """
     isa = target.isa
-    known = names() if chosen == AUTO else [chosen]
+    known = considered(chosen)
     if takes_groups(problem, target):
-        known = [MAPPED if name == DEFAULT else name for name in known]
+        known = tuple(MAPPED if name == DEFAULT else name for name in known)
     algorithms = [
         algorithm_named(name) for name in known
         if isa.language in algorithm_named(name).languages

@@ -17,15 +17,20 @@ if TYPE_CHECKING:  # a worker process needs no isl
 
 DEFAULT: Final = "direct"  # the algorithm of schedules without a transform
 MAPPED: Final = "mapped"  # that of schedules with loops that are mapped to a device's axes
-AUTO: Final = "auto"  # not an algorithm: all that apply
+AUTO: Final = "auto"  # not an algorithm: all that apply and keep weights as they are
+AUTO_F16: Final = "auto_f16"  # all that apply
 
 
 @dataclass(frozen=True, slots=True)
 class AlgorithmRow:
-    """``location`` is ``module:Class`` of an ``Algorithm``, imported when it is first needed."""
+    """``location`` is ``module:Class`` of an ``Algorithm``, imported when it is first needed.
+
+    ``rounds_weights``: it keeps them in fewer bits than the problem has, and must be asked for.
+    """
 
     location: str
     summary: str
+    rounds_weights: bool = False
 
 
 ALGORITHMS: Mapping[str, AlgorithmRow] = MappingProxyType(
@@ -36,6 +41,11 @@ ALGORITHMS: Mapping[str, AlgorithmRow] = MappingProxyType(
         "winograd": AlgorithmRow(
             "polysci.lower.winograd.algorithm:Winograd",
             "rounds more, within a bound, and needs fewer of them",
+        ),
+        "winograd_f16": AlgorithmRow(
+            "polysci.lower.winograd.algorithm:RoundedWinograd",
+            "is winograd with transformed weights in f16, half as many bytes",
+            rounds_weights=True,
         ),
         "residues": AlgorithmRow(
             "polysci.lower.residues:Residues",
@@ -92,12 +102,29 @@ def names() -> tuple[str, ...]:
     return tuple(name for name in ALGORITHMS if name != MAPPED)
 
 
+def considered(choice: str) -> tuple[str, ...]:
+    """Return the algorithms that a search considers which takes this name."""
+    if choice == AUTO_F16:
+        return names()
+    if choice == AUTO:
+        return tuple(name for name in names() if not rounds_weights(name))
+    return (choice,)
+
+
+def rounds_weights(name: str) -> bool:
+    """Return whether an algorithm keeps weights in fewer bits than the problem has."""
+    return ALGORITHMS[name].rounds_weights
+
+
 def options() -> tuple[str, ...]:
     """Return the names that a search takes."""
-    return (*names(), AUTO)
+    return (*names(), AUTO, AUTO_F16)
 
 
 def help_text() -> str:
     """Return the rows as the command line shows them."""
     rows = [f"{name} {ALGORITHMS[name].summary}" for name in names()]
-    return f"{'; '.join(rows)}; {AUTO} takes the faster one ({DEFAULT})"
+    return (
+        f"{'; '.join(rows)}; {AUTO} takes the fastest one that does not round weights, {AUTO_F16} "
+        f"of all ({DEFAULT})"
+    )

@@ -43,8 +43,8 @@ class Reals:
 
     ``inputs`` as of ``exact.Arrays``; ``sums`` is the result in float64, ``sizes`` the same of
     absolute values, ``terms`` the roundings on the way into one of them, ``along`` the shape that
-    adds a bias to y, ``dtype`` the type of y, ``activation`` the function of finished sums and
-    ``beta`` the residual's factor.
+    adds a bias to y, ``dtype`` the type of y, ``activation`` the function of finished sums,
+    ``beta`` the residual's factor and ``rounded`` what weights in fewer bits add to the bound.
     """
 
     inputs: dict[str, Array]
@@ -55,6 +55,7 @@ class Reals:
     dtype: DType = PRECISIONS["f32"].y
     activation: str = ""
     beta: float = 1.0
+    rounded: Doubles | float = 0.0
 
     @classmethod
     def of(
@@ -88,7 +89,10 @@ class Reals:
         shape = bias_shape(problem)
         beta = problem.factors[1]
         roundings = terms.roundings + narrow.terms - problem.terms
-        return cls(inputs, sums, terms.sizes, roundings, shape, precision.y, activation, beta)
+        rounded = 0.0 if terms.rounded is None else terms.rounded
+        return cls(
+            inputs, sums, terms.sizes, roundings, shape, precision.y, activation, beta, rounded
+        )
 
     @classmethod
     def of_integers(cls, problem: Problem, exact: Arrays) -> "Reals":
@@ -117,7 +121,7 @@ class Reals:
             residual = self.beta * stored
             expected = expected + bias + residual
             sizes, count = sizes + abs(bias) + abs(residual), count + _EPILOGUE
-        bound = gamma(count) * _REFERENCE * sizes
+        bound = gamma(count) * _REFERENCE * sizes + _REFERENCE * self.rounded
         if self.activation:
             bound = ACTIVATIONS[self.activation].bound(expected, bound) + _FLUSHED
             expected = apply_numpy(self.activation, expected)

@@ -24,6 +24,7 @@ from polysci.graph.graph import Graph
 from polysci.graph.passes.table import simplify
 from polysci.graph.state import keep_state
 from polysci.loop_ir.nodes import LoopModule
+from polysci.lower.registry import name_of, rounds_weights
 from polysci.network.build import (
     assembly_of,
     check_first_run,
@@ -79,7 +80,8 @@ _NARROW: Final = ("bf16", "float16", "int8", "uint8")
 class NetworkSummary:
     """Facts about a network: its stages, predicted seconds of its layers, what errors depend on.
 
-    ``narrow``: tensors have 16 bits or fewer; those of 8 bits may round the other way. ``direct``:
+    ``narrow``: tensors have 16 bits or fewer, or a layer keeps its weights so; tensors of 8 bits
+    may round the other way. ``direct``:
     all layers are computed as they are defined, none by a transform. ``any_order_cost``: as
     ``highest_cost`` has it, of reproducible sums.
     """
@@ -118,7 +120,8 @@ class PlannedNetwork:
         return NetworkSummary(
             len(program.stages),
             sum(seconds) if seconds else None,
-            any(value.dtype in _NARROW for value in program.values.values()),
+            any(value.dtype in _NARROW for value in program.values.values())
+            or any(rounds_weights(name_of(schedule)) for schedule in self.schedules.values()),
             all(schedule.transform is None for schedule in self.schedules.values()),
             highest_cost(self.results.values()),
         )

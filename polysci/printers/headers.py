@@ -58,7 +58,7 @@ def headers(unit: HeaderSet) -> str:
     names = ["prelude", *(["scalar"] if narrow else []), *vector_headers(isa)]
     names += _narrow_headers(isa) if narrow else []
     names += [f"x_{unit.x}", f"y_{unit.y}", f"sum_{compute.sum}"]
-    blocks = unit.w not in ("f32", "bf16")
+    blocks = unit.w not in ("f32", "bf16", "f16")
     if compute.bytes_of_x:
         for kind_of in ("lanes", "bytes"):
             names.append(_first([f"{kind_of}_{name}" for name in (*isa.endings, "portable")]))

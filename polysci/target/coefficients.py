@@ -280,6 +280,7 @@ _SPEEDS: Final = {
     "round_a8": Coefficient("FMAs", "rounding a number of a row to 8 bits by blocks", 0.6, ZEN4),
     "round_a24": Coefficient("FMAs", "rounding a number of a row to three bytes", 1.5, ZEN4),
     "decode": Coefficient("FMAs", "decoding a vector of weights that lie in blocks", 0.7, ZEN4),
+    "widen": Coefficient("FMAs", "widening a vector of weights from f16", 0.8, ZEN4),
     "load_slot": Coefficient(
         "FMAs", "in the time of a load of a row or vector, where no kernel was measured", 0.55, LOST
     ),

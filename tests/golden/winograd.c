@@ -52,7 +52,7 @@ void winograd_pack_weights(const float *restrict w, float *restrict packed)
     ps_winograd_weights(winograd_shape, w, packed);
 }
 
-static PS_KERNEL void winograd_t3(const float *v, const float *u, float *out)
+static PS_KERNEL void winograd_t3(const float *v, const ps_b *u, float *out)
 {
     static const ps_tile t = {.rows = 3, .vecs = 2, .wrap = 3, .lanes = 8, .a_inner = 16, .c_inner = 16, .c_col = 1};
     _Alignas(64) ps_vec acc[6];
@@ -61,7 +61,7 @@ static PS_KERNEL void winograd_t3(const float *v, const float *u, float *out)
     ps_end(acc, t, out, 0);
 }
 
-static PS_KERNEL void winograd_t1(const float *v, const float *u, float *out)
+static PS_KERNEL void winograd_t1(const float *v, const ps_b *u, float *out)
 {
     static const ps_tile t = {.rows = 1, .vecs = 2, .wrap = 1, .lanes = 8, .a_inner = 16, .c_inner = 16, .c_col = 1};
     _Alignas(64) ps_vec acc[2];
@@ -80,7 +80,7 @@ static PS_KERNEL void winograd_output(const ps_args *g, const float *sums, int64
     ps_winograd_output(winograd_shape, g, sums, t0, t1, k0, count, 0);
 }
 
-static PS_KERNEL void winograd_multiply(const float *v, const float *u, float *sums, int64_t tiles, int64_t width)
+static PS_KERNEL void winograd_multiply(const float *v, const ps_b *u, float *sums, int64_t tiles, int64_t width)
 {
     const int64_t whole = 3 * (tiles / 3);
     for (int64_t point = 0; point < 36; ++point) {

@@ -17,13 +17,13 @@ from polysci.lower.algorithm import ExplainRequest
 from polysci.lower.choice import candidates, key_of, resolve_algorithm
 from polysci.lower.registry import algorithm_named, options
 from polysci.lower.winograd.algorithm import (
-    bound_sizes,
     count_operations,
     count_roundings,
     estimate,
     rank_schedules,
     schedules,
 )
+from polysci.lower.winograd.bounds import bound_sizes
 from polysci.lower.winograd.integers import CHANNELS, PATTERNS, exact_inputs
 from polysci.lower.winograd.nest import shape_fields
 from polysci.lower.winograd.plan import resolve
@@ -190,7 +190,8 @@ def test_what_winograd_refuses_auto_computes_directly(problem: Any, told: str) -
 def test_an_unknown_algorithm_is_refused() -> None:
     with pytest.raises(
         SpecError,
-        match="algorithm 'fft': expected one of direct, winograd, residues, bilinear, auto",
+        match="algorithm 'fft': expected one of direct, winograd, winograd_f16, residues, "
+        "bilinear, auto, auto_f16",
     ):
         tune.optimize(CONV, "estimate", algorithm="fft")
 
@@ -490,4 +491,5 @@ def test_the_commands_know_the_option(capsys: pytest.CaptureFixture[str], tmp_pa
 
 
 def test_names_of_algorithms_are_those_of_the_option() -> None:
-    assert options() == ("direct", "winograd", "residues", "bilinear", "auto")
+    own = ("direct", "winograd", "winograd_f16", "residues", "bilinear")
+    assert options() == (*own, "auto", "auto_f16")

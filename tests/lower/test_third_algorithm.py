@@ -97,6 +97,7 @@ def test_the_commands_know_it(capsys: pytest.CaptureFixture[str], tmp_path: Path
 def test_a_transform_that_no_row_has_is_refused(word: str) -> None:
     schedule = parse(f"{word} k:8 > brgemm_portable_f32_4x4")
     with pytest.raises(
-        SpecError, match="expected a transform named winograd, residues, bilinear, pointwise"
+        SpecError,
+        match="expected a transform named winograd, winograd_f16, residues, bilinear, pointwise",
     ):
         tune.emit(CONV, schedule)

@@ -84,3 +84,26 @@ def test_layers_are_taken_and_right(network: tuple[Any, list[int], Any], threads
     assert any("winograd(" in schedule for schedule in schedules)
     exact = reference.run(graph, given(graph))["y"]
     assert np.abs(built(given(graph))["y"] - exact).max() < 1e-4 * np.abs(exact).max()
+
+
+@pytest.mark.exhaustive
+def test_layers_with_filters_in_f16_are_right_within_the_bounds_of_narrow_networks() -> None:
+    nodes, shape, sizes = IMAGES
+    weights = {
+        name: reals(*size) / np.float32(prod(size[1:]) ** 0.5) for name, size in sizes.items()
+    }
+    graph, target = read(model(nodes, {"x": shape}, {"y": None}, weights)), detect()
+    networks = [
+        build_network(
+            prepare(simplify(graph), target=target),
+            PlanOptions("estimate", 1, "f32", algorithm, target), "net", flags=QUICK,
+        )
+        for algorithm in ("winograd", "winograd_f16")
+    ]  # fmt: skip
+    plain, narrow = networks
+    assert all("winograd_f16(" in str(its) for its in narrow.schedules.values())
+    assert narrow.summary.narrow and not plain.summary.narrow
+    packed = [its.code.weights_file.packed_size for its in (narrow, plain)]
+    assert packed[0] < 0.6 * packed[1]
+    exact = reference.run(graph, given(graph))["y"]
+    assert 0 < np.abs(narrow(given(graph))["y"] - exact).max() < 1e-2 * np.abs(exact).max()

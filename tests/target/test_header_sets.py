@@ -49,6 +49,7 @@ def units() -> list[HeaderSet]:
         for packed in (True, False)
     }
     found |= {HeaderSet(isa, w=w) for isa in ("portable", "avx2", "avx512") for w in WEIGHTS}
+    found |= {HeaderSet(isa, w="f16") for isa in ("portable", "avx2", "avx512")}
     found |= {HeaderSet("helium", "i8", x, y) for x in ("u8", "s8") for y in ("u8", "s8", "s32")}
     rounding = ("portable", "avx2", "avx2vnni", "avx512", "avx512vnni")
     found |= {
@@ -179,7 +180,7 @@ def test_no_header_lies_idle() -> None:
             "probe_words",
             "routines",
             *FUNCTION_HEADERS,
-            *WINOGRAD,
+            *(name for names in WINOGRAD.values() for name in names),
             *BILINEAR,
             *LAUNCHES,
         )

@@ -9,9 +9,6 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from polysci.cost import Context
 from polysci.cost.winograd import TileCounts, WinogradCosts, WinogradEstimate, WinogradWork
 from polysci.errors import UnsupportedError
@@ -26,6 +23,12 @@ from polysci.lower.algorithm import (
 )
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.lower.winograd import groups
+from polysci.lower.winograd.bounds import (
+    ROUNDING,
+    bound_sizes,
+    count_roundings,
+    rounded_sizes,
+)
 from polysci.lower.winograd.groups import GroupedExplanation, GroupedWinograd
 from polysci.lower.winograd.integers import exact_inputs
 from polysci.lower.winograd.launches import lower_launches
@@ -37,13 +40,11 @@ from polysci.lower.winograd.tiles import (
     numbers_of,
     planes_of,
     refusal,
-    steps_of,
     tile_of,
     tile_sizes,
 )
 from polysci.numerics.arrays import Doubles
 from polysci.numerics.filtering import Filtering
-from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.directives import Ahead
@@ -76,6 +77,8 @@ class Winograd(Algorithm[WinogradPlan | GroupedWinograd]):
     ``winograd(m)`` has m outputs along each axis of several taps, ``winograd(m,n)`` those of two.
     """
 
+    name = "winograd"
+
     def exact_inputs(self, problem: Problem) -> ExactInputs:
         return exact_inputs(problem)
 
@@ -91,7 +94,7 @@ class Winograd(Algorithm[WinogradPlan | GroupedWinograd]):
     ) -> list[Candidate]:
         """The schedules of least predicted time; on a device, those of groups, if it has any."""
         if context.target.isa.language == "c":
-            return rank_schedules(problem, context, count)
+            return rank_schedules(problem, context, count, self.name)
         every = groups.rank(problem, context)
         return every if count is None else every[: count + limits.kinds]
 
@@ -132,6 +135,35 @@ class Winograd(Algorithm[WinogradPlan | GroupedWinograd]):
         if isinstance(plan, GroupedWinograd):
             return GroupedExplanation(request, plan)
         return WinogradExplanation(request, plan)
+
+
+class RoundedWinograd(Winograd):
+    """Winograd's algorithm with transformed filters in f16, on CPUs.
+
+    They are half as many bytes; products and sums are f32. A power of two for each filter keeps its
+    numbers within the range of f16.
+    """
+
+    name = "winograd_f16"
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        return ("c",)
+
+    def resolve(
+        self, problem: Problem, schedule: Schedule, threads: int
+    ) -> WinogradPlan | GroupedWinograd:
+        if schedule.mapped:
+            raise UnsupportedError(f"schedule {schedule}: {self.name} has code for CPUs alone")
+        return resolve(problem, schedule, threads)
+
+    def error_terms(
+        self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles
+    ) -> ErrorTerms:
+        own = super().error_terms(problem, numbers, x, w)
+        tile = tile_of(convolution(problem), numbers)
+        rounded = ROUNDING * rounded_sizes(problem, x, w, tile)
+        return replace(own, sizes=(1 + ROUNDING) * own.sizes, rounded=rounded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +217,7 @@ def _algorithm(plan: WinogradPlan) -> list[tuple[str, str]]:
 
 def _buffers(plan: WinogradPlan, predicted: WinogradEstimate) -> list[tuple[str, str, str]]:
     purposes = (
-        "weights, transformed and packed ahead",
+        f"weights, transformed and packed ahead in {plan.stored}",
         "input in the transform's domain, " + ("of a block" if plan.fused else "of all tiles"),
         "products of a block",
     )
@@ -193,75 +225,6 @@ def _buffers(plan: WinogradPlan, predicted: WinogradEstimate) -> list[tuple[str,
         (name, bytes_text(size), what)
         for name, size, what in zip("UVM", predicted.sizes, purposes, strict=True)
     ]
-
-
-def count_roundings(conv: Conv2d, tile: OutputTile) -> int:
-    """c of the bound: roundings that one product meets on its way into a result.
-
-    Beside those of its sum and of both axes there are two of the filter: it is transformed in
-    doubles, and rounded.
-    """
-    return conv.C // conv.groups + 2 + tile.down.roundings + tile.across.roundings
-
-
-def bound_sizes(problem: Problem, x: NDArray[Any], w: NDArray[Any], tile: OutputTile) -> Doubles:
-    """``|A^T| [sum over c of (|G| |w| |G^T|) . (|B^T| |x| |B|)] |A|`` in float64, shaped as y.
-
-    Times gamma of ``count_roundings`` it bounds the error, in any order of the sums: Barabasz,
-    Anderson, Soodhalter and Gregg, Error analysis and improving the accuracy of Winograd
-    convolution for deep neural networks, ACM TOMS 46(4), 2020, section 4.
-    """
-    conv, planes = convolution(problem), planes_of(problem)
-    down, across = ([abs(matrix) for matrix in axis.matrices] for axis in (tile.down, tile.across))
-    images = np.asarray(abs(x), np.float64)
-    images = images if conv.layout == "nchw" else np.moveaxis(images, -1, 1)
-    channels = (conv.C // planes.taps, planes.size, conv.H, conv.W)
-    images = planes.expand(np.swapaxes(images.reshape(-1, *channels), 1, 2)).transpose(0, 2, 3, 1)
-    taps = np.asarray(abs(w), np.float64).reshape(conv.K, -1, planes.taps, *conv.taps)
-    taps = np.swapaxes(taps, 1, 2).reshape(conv.w_shape)
-    filters = np.einsum("ar,kcrs,bs->abck", down[1], taps, across[1], optimize=True)
-    groups = (*filters.shape[:3], conv.groups, conv.K // conv.groups)
-    filters = np.moveaxis(filters.reshape(groups), 3, 2)
-    results = np.empty((conv.N, conv.P, conv.Q, conv.K))
-    for image, result in zip(images, results, strict=True):
-        windows = _tiles(image, conv, tile)
-        v = np.einsum("ai,pqcij,bj->abpqc", down[0], windows, across[0], optimize=True)
-        own = v.reshape(*v.shape[:2], -1, conv.groups, conv.C // conv.groups)
-        sums = np.moveaxis(own, 3, 2) @ filters
-        points = np.moveaxis(sums, 2, 3).reshape(*v.shape[:4], conv.K)
-        whole = np.einsum("ia,abpqk,jb->piqjk", down[2], points, across[2], optimize=True)
-        high, tall, wide, broad, _ = whole.shape
-        rows, cols = (places.reshape(-1) for places in _places(conv, tile, outputs=True))
-        every = whole.reshape(high * tall, wide * broad, conv.K)
-        real = (np.flatnonzero(rows < conv.P), np.flatnonzero(cols < conv.Q))
-        result[np.ix_(rows[real[0]], cols[real[1]])] = every[np.ix_(*real)]
-    whole = results.reshape(-1, planes.outputs, *results.shape[1:])
-    ordered = whole if conv.layout == "nhwc" else np.moveaxis(whole, -1, 1)
-    return np.ascontiguousarray(ordered).reshape(problem.y_shape)
-
-
-def _tiles(image: Doubles, conv: Conv2d, tile: OutputTile) -> Doubles:
-    """Tiles of pixels, zeros where they leave the image: [p, q, c, i, j]."""
-    rows, cols = _places(conv, tile)
-    top, left = conv.pad
-    padded = np.zeros((rows.max(initial=0) + 1, cols.max(initial=0) + 1, conv.C))
-    part = image[: max(0, len(padded) - top), : max(0, padded.shape[1] - left)]
-    padded[top : top + part.shape[0], left : left + part.shape[1]] = part
-    return padded[rows[:, None, :, None], cols[None, :, None, :]].transpose(0, 1, 4, 2, 3)
-
-
-def _places(conv: Conv2d, tile: OutputTile, *, outputs: bool = False) -> list[NDArray[np.int64]]:
-    """Return rows and columns of the pixels of tiles, of x with its padding or of y: [tile, i]."""
-    found = []
-    for axis, count, step in zip(
-        (tile.down, tile.across), tile.count(conv), steps_of(conv), strict=True
-    ):
-        at = np.arange(count)
-        first = at // step * axis.m * step + at % step
-        if not outputs:
-            first *= axis.stride
-        found.append(first[:, None] + step * np.arange(axis.m if outputs else axis.points))
-    return found
 
 
 def estimate(plan: WinogradPlan, context: Context) -> WinogradEstimate:
@@ -276,7 +239,7 @@ def exceeds_l2(plan: WinogradPlan, context: Context) -> bool:
 
 def count_work(plan: WinogradPlan) -> WinogradWork:
     """Return what a plan computes and moves."""
-    conv, lanes, points = plan.problem, plan.kernel.lanes, plan.points
+    conv, lanes, points, item = plan.problem, plan.kernel.lanes, plan.points, plan.stored.bytes
     full, last = divmod(plan.tiles, plan.t)
     order = [loop.dim for loop in plan.schedule.loops]
     into, back = count_operations(plan.tile, conv.layout)
@@ -291,13 +254,14 @@ def count_work(plan: WinogradPlan) -> WinogradWork:
         panel_reads=full * plan.calls + -(-last // plan.kernel.rows),
         arriving=arriving / plan.calls, halo=plan.tile.halo**0.25,
         x=ITEM * prod(conv.x_shape), y=ITEM * prod(conv.y_shape),
-        u=ITEM * plan.packed, v=ITEM * plan.v_size, m=ITEM * plan.m_size,
-        u_block=ITEM * points * plan.depth * plan.k if order[:1] == ["k"] else None,
-        block=ITEM * (points * plan.v_tile * plan.v_tiles + plan.m_size
-                      + plan.depth * plan.kernel.cols),
+        u=item * plan.packed, v=ITEM * plan.v_size, m=ITEM * plan.m_size,
+        u_block=item * points * plan.depth * plan.k if order[:1] == ["k"] else None,
+        block=ITEM * (points * plan.v_tile * plan.v_tiles + plan.m_size)
+        + item * plan.depth * plan.kernel.cols,
         passes=(ITEM * points * plan.tiles * plan.v_tile,
                 ITEM * points * plan.tiles * plan.filters),
         shares={dims: _share(plan, dims) for dims in ("t", "k", "tk")},
+        widened=item < ITEM,
     )  # fmt: skip
 
 
@@ -347,15 +311,18 @@ def _share(plan: WinogradPlan, dims: str) -> float:
     return min(1.0, most)
 
 
-def rank_schedules(problem: Problem, context: Context, count: int | None = None) -> list[Candidate]:
+def rank_schedules(
+    problem: Problem, context: Context, count: int | None = None, name: str = Winograd.name
+) -> list[Candidate]:
     """The ``count`` schedules of least predicted time (None: all), ties by their text.
 
-    At most a fourth of them share tile and kernel, so that an error of the model does not decide
-    for all. Raises UnsupportedError for a problem without a Winograd transform.
+    ``name`` is that of their transform. At most a fourth of them share tile and kernel, so that an
+    error of the model does not decide for all. Raises UnsupportedError for a problem without a
+    Winograd transform.
     """
     conv = convolution(problem)
     every: dict[str, Candidate] = {}
-    for schedule in schedules(problem, context.target.isa.name, context.threads):
+    for schedule in schedules(problem, context.target.isa.name, context.threads, name):
         plan = resolve(problem, schedule, context.threads)
         if exceeds_l2(plan, context):
             schedule = schedule.having(Ahead())
@@ -365,7 +332,7 @@ def rank_schedules(problem: Problem, context: Context, count: int | None = None)
             every[str(schedule)] = Candidate(schedule, seconds)
     if not every:
         raise UnsupportedError(
-            f"{problem}: algorithm winograd: no kernel of {context.target.isa} has columns that "
+            f"{problem}: algorithm {name}: no kernel of {context.target.isa} has columns that "
             f"divide the {conv.K // conv.groups} filters of a group"
         )
     ordered = sorted(
@@ -383,8 +350,10 @@ def rank_schedules(problem: Problem, context: Context, count: int | None = None)
     return chosen
 
 
-def schedules(problem: Problem, isa: str, threads: int) -> Iterator[Schedule]:
-    """The whole space, in a deterministic order."""
+def schedules(
+    problem: Problem, isa: str, threads: int, name: str = Winograd.name
+) -> Iterator[Schedule]:
+    """The whole space, in a deterministic order; ``name`` is that of the transform."""
     conv = convolution(problem)
     kernels = {
         (kernel.rows, kernel.cols): str(kernel)
@@ -393,7 +362,7 @@ def schedules(problem: Problem, isa: str, threads: int) -> Iterator[Schedule]:
     }
     lanes = microkernels.lanes(isa)
     for tile in tile_sizes(conv):
-        tiles = tile.tiles(conv)
+        tiles, word = tile.tiles(conv), Transform(name, numbers_of(tile))
         for cols in sorted({cols for _, cols in kernels}):
             if cols - lanes >= -(-conv.K // lanes) * lanes:
                 continue
@@ -406,7 +375,7 @@ def schedules(problem: Problem, isa: str, threads: int) -> Iterator[Schedule]:
                 widths = _steps(cols, PANELS, filters, threads)
                 for t in blocks:
                     for k in widths:
-                        for steps in _orders(tile, t, k, tiles, filters, threads):
+                        for steps in _orders(word, t, k, tiles, filters, threads):
                             yield Schedule(steps, kernels[rows, cols])
 
 
@@ -417,10 +386,10 @@ def _steps(unit: int, factors: Sequence[int], extent: int, threads: int) -> list
 
 
 def _orders(
-    tile: OutputTile, t: int, k: int, tiles: int, filters: int, threads: int
+    word: Transform, t: int, k: int, tiles: int, filters: int, threads: int
 ) -> Iterator[tuple[Loop | Transform, ...]]:
     """Loops around and inside the transform; with threads some loop is parallel."""
-    word, shared = Transform("winograd", numbers_of(tile)), threads > 1
+    shared = threads > 1
     over_t = [Loop("t", t, shared)] if t < tiles else []
     over_k = [Loop("k", k, shared)] if k < filters else []
     serial_t = [Loop("t", t)] if t < tiles else []

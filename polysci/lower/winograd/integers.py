@@ -18,10 +18,10 @@ _THREE: Final = tuple((24 * a, 24 * b, 24) for a, b in product((1, -1), repeat=2
 # polynomials, here such as it divides without a remainder of small primes: (4, -12, -5, 3, 1) is
 # (t^2 - 4)(t^2 + 3 t - 1). With a stride of 2 those are polynomials of even taps and of odd ones,
 # whose values at 1, -1 and 2, and of three taps at -2, have the factor 3. With |x| <= 1 a sum and
-# all its partial sums have 24 bits at most.
+# all its partial sums have 24 bits at most, and products of points of two axes 11: f16 holds them.
 PATTERNS: Final = MappingProxyType({
     1: (
-        _ONE, *_THREE, (4, -12, -5, 3, 1), (1, 3, -5, -12, 4),
+        _ONE, *_THREE, (4, -12, -5, 3, 1), (4, 3, -5, -12, 1),
         (4, -12, -9, 15, 6, -3, -1), (-1, -3, 6, 15, -9, -12, 4),
     ),
     2: (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.comments import caches_text
@@ -55,19 +57,24 @@ from polysci.lower.direct.tile_functions import activation_function, activation_
 from polysci.lower.lowering import LoweredPrimitive, share_turns
 from polysci.lower.winograd.plan import WinogradPlan
 from polysci.lower.winograd.tiles import (
+    STORED,
     OutputTile,
     convolution,
     image_strides,
     planes_of,
     steps_of,
 )
-from polysci.numerics.dtypes import PRECISIONS
+from polysci.numerics.dtypes import F32, PRECISIONS
 from polysci.ops.problem import Problem
 from polysci.space.directives import Ahead
 from polysci.target.microkernels import HeaderSet
 from polysci.text.tables import bytes_text
 
-HEADERS = ("winograd_in", "winograd", "winograd_out", "winograd_back")
+# By the type in which transformed filters are kept.
+HEADERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({
+    stored: ("winograd_in", f"winograd_{stored}", "winograd", "winograd_out", "winograd_back")
+    for stored in STORED.values()
+})  # fmt: skip
 Strides = Mapping[str, tuple[int, ...]]
 
 
@@ -95,9 +102,10 @@ def lower_winograd(plan: WinogradPlan, options: EmitOptions) -> LoweredPrimitive
         _block(plan, symbol),
     ))  # fmt: skip
     return LoweredPrimitive(
-        module, symbol, HeaderSet(plan.kernel.isa), schedule, PRECISIONS["f32"], options.team,
-        (*HEADERS, *activation_headers(plan.problem.activation)),
-        4 * plan.workspace, 4 * plan.packed,
+        module, symbol, HeaderSet(plan.kernel.isa, w=plan.stored.name), schedule,
+        PRECISIONS["f32"], options.team,
+        (*HEADERS[plan.stored.name], *activation_headers(plan.problem.activation)),
+        4 * plan.workspace, plan.packed_bytes,
     )  # fmt: skip
 
 
@@ -170,7 +178,7 @@ def _tile(plan: WinogradPlan, symbol: str, rows: int) -> LoopFunction:
     factors = (Mask((1 << rows) - 1), Named("v"), Named("u"))
     return _function(
         f"{symbol}_t{rows}",
-        {"v": "const float32", "u": "const float32", "out": "float32"},
+        {"v": "const float32", "u": "const ps_b", "out": "float32"},
         ["next"] * ahead,
         Let("t", Fields(tuple(fields.items())), "ps_tile", static=not ahead),
         Declare(Buffer("acc", "ps_vec", as_index(rows * kernel.vecs), Scope.REGISTER)),
@@ -224,7 +232,7 @@ def _multiply(plan: WinogradPlan, symbol: str) -> LoopFunction:
     points = loop("point", plan.points, loop("k", Variable("width"), *columns, step=kernel.cols))
     return _function(
         f"{symbol}_multiply",
-        {"v": "const float32", "u": "const float32", "sums": "float32"},
+        {"v": "const float32", "u": "const ps_b", "sums": "float32"},
         ["tiles", "width", *["k0"] * (groups > 1)],
         Let(whole.name, tiles // kernel.rows * kernel.rows),
         points,
@@ -236,7 +244,7 @@ def _next(plan: WinogradPlan, row: Variable) -> list[Index]:
     if not plan.schedule.has(Ahead):
         return []
     lines, first, end = plan.prefetch
-    start, rows = 4 * plan.depth * plan.kernel.cols, plan.kernel.rows
+    start, rows = plan.stored.bytes * plan.depth * plan.kernel.cols, plan.kernel.rows
     place = as_index(start)
     if plan.calls > 1:
         place = place + 64 * lines * (row // rows - first)
@@ -264,13 +272,19 @@ def _block(plan: WinogradPlan, symbol: str) -> LoopFunction:
 
 def _sizes(plan: WinogradPlan, symbol: str) -> list[LoopFunction]:
     workspace, packed, weights, _ = interface.functions(PRECISIONS["f32"])
-    operands = (Named(f"{symbol}_shape"), Named("w"), Named("packed"))
+    operands = (Named(f"{symbol}_shape"), Named("w"), _factors(plan))
     pack = block(Invoke("ps_winograd_weights", operands))
     return [
         workspace.define(symbol, block(Return(4 * plan.workspace))),
-        packed.define(symbol, block(Return(4 * plan.packed))),
+        packed.define(symbol, block(Return(plan.packed_bytes))),
         weights.define(symbol, pack, restrict=("w", "packed")),
     ]
+
+
+def _factors(plan: WinogradPlan, *, const: bool = False) -> Value:
+    """Return the packed weights, which callers hold as floats, as what they are."""
+    packed = Named("packed")
+    return packed if plan.stored == F32 else Address(packed, ZERO, "ps_b", const=const)
 
 
 def _entry(plan: WinogradPlan, symbol: str, options: EmitOptions) -> LoopFunction:
@@ -291,7 +305,8 @@ def _entry(plan: WinogradPlan, symbol: str, options: EmitOptions) -> LoopFunctio
     pool = team is Team.POOL
     *_, run = interface.functions(PRECISIONS["f32"], team=pool)
     fields: dict[str, Value] = {"a": Named("x")}
-    fields |= {name: Named(name) for name in ("packed", "y", "bias", "residual", "clamp")}
+    fields |= {"packed": _factors(plan, const=True)}
+    fields |= {name: Named(name) for name in ("y", "bias", "residual", "clamp")}
     body = block(
         *[Unused(("team",))] * (pool and plan.teams == 1),
         Let("args", Fields(tuple(fields.items())), "ps_args"),
@@ -311,7 +326,8 @@ def _comment(plan: WinogradPlan, caches: tuple[int, ...]) -> str:
     """Return a comment: the bytes that the products of one block read and write."""
     inputs = plan.points * plan.t * plan.problem.C
     filters = plan.points * min(plan.k, plan.filters) * plan.depth
-    x, w, sums = (bytes_text(4 * size) for size in (inputs, filters, plan.m_size))
+    sizes = 4 * inputs, plan.stored.bytes * filters, 4 * plan.m_size
+    x, w, sums = map(bytes_text, sizes)
     return f"A block: transformed x {x}, transformed w {w}, sums {sums}; {caches_text(caches)}"
 
 

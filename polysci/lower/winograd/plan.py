@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.lower.winograd.tiles import OutputTile, convolution, planes_of, schedule_tile
+from polysci.lower.winograd.tiles import (
+    STORED,
+    OutputTile,
+    convolution,
+    planes_of,
+    schedule_tile,
+)
 from polysci.numerics.arrays import LINE
+from polysci.numerics.dtypes import DTYPES, F32, DType
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
@@ -27,7 +34,7 @@ class WinogradPlan:
     ``origin`` is that convolution.
     ``problem`` has two axes, one of which may have one row; its ``tiles`` lie ``across`` by
     ``down`` in an image. A block is ``t`` tiles by ``k`` filters. ``fused``: V holds the tiles of
-    one block, not of all images.
+    one block, not of all images. ``stored`` is the type of elements of U.
     """
 
     problem: Conv2d
@@ -41,6 +48,7 @@ class WinogradPlan:
     k: int
     fused: bool
     origin: Problem
+    stored: DType
 
     @property
     def points(self) -> int:
@@ -96,7 +104,7 @@ class WinogradPlan:
 
         The panels of U lie in the order in which the loops over points and filters read them.
         """
-        return share_lines(-(-self.kernel.cols // LINE_FLOATS), self.calls)
+        return share_lines(-(-self.kernel.cols * self.stored.bytes // LINE), self.calls)
 
     @property
     def calls(self) -> int:
@@ -110,7 +118,13 @@ class WinogradPlan:
 
     @property
     def packed(self) -> int:
+        """Elements of U."""
         return self.points * self.depth * self.filters
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of U, and of what undoes the scale of each filter where they are narrow."""
+        return self.stored.bytes * self.packed + (self.stored != F32) * F32.bytes * self.filters
 
     @property
     def rests(self) -> list[int]:
@@ -124,7 +138,7 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
     """Return the plan of a schedule. Raises SpecError or UnsupportedError where it does not fit."""
     conv = convolution(problem)
     transform = schedule.transform
-    if transform is None:
+    if transform is None or transform.name not in STORED:
         raise SpecError(f"schedule {schedule}: no winograd(m) in it")
     tile = schedule_tile(conv, f"schedule {schedule}: {transform}", transform.numbers)
     kernel = microkernels.find(schedule.kernel)
@@ -162,7 +176,7 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
         )
     return WinogradPlan(
         conv, schedule, threads, tile, kernel, across, down, size["t"], size["k"],
-        before == ["t"], problem,
+        before == ["t"], problem, DTYPES[STORED[transform.name]],
     )  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -18,6 +19,8 @@ from polysci.ops.problem import Problem
 Strides = tuple[int, ...]
 Numbers = tuple[int, ...]
 LEAST_OF_A_GROUP: Final = 8  # channels and filters
+# The type in which transformed filters are kept, by the name of the transform.
+STORED: Final[Mapping[str, str]] = MappingProxyType({"winograd": "f32", "winograd_f16": "f16"})
 
 
 @dataclass(frozen=True, slots=True)
