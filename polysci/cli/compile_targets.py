@@ -86,8 +86,11 @@ def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
     from polysci.runtime.backends import backend_of
     from polysci.target.host import detect
     from polysci.target.machine import assume_rates
+    from polysci.tune.result import LEVELS
 
     level = arguments.level or ("estimate" if arguments.machine else "measure")
+    if arguments.machine and LEVELS[level].measured != 0:
+        raise SpecError(f"--level {level}: nothing runs on a described machine; leave it out")
     if device := shared.device_of(arguments):
         written = bool(arguments.out) and not backend_of(device).measured
         return [SearchTarget(device, assume_rates(device), "estimate")] * written

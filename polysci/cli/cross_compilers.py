@@ -72,7 +72,7 @@ def _wasm(_variable: str, _path: str) -> CrossCompiler:
     """Return what makes modules of WebAssembly; a small one is made, once for an environment."""
     try:
         return CrossCompiler("WebAssembly", str(web_build.find_wasm_compiler(ISAS["wasm128"])))
-    except BuildError as error:
+    except (BuildError, OSError) as error:
         fault = " ".join(str(error).removesuffix(f": {web_build.HOW_TO_INSTALL}").split())
         return CrossCompiler("WebAssembly", fault, web_build.HOW_TO_INSTALL)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+MAGIC: Final = b"\0asm"  # with which modules begin
 HEADER: Final = 8  # bytes of a module before its sections
 PAGE: Final = 1 << 16  # bytes
 MOST_PAGES: Final = (1 << 16) - 1  # of 32-bit addresses; one more is too many for some linkers

@@ -15,7 +15,7 @@ from typing import Final
 
 from polysci.errors import BuildError, NoCompilerError
 from polysci.export.build_texts import IEEE
-from polysci.export.wasm_binary import MOST_PAGES, PAGE
+from polysci.export.wasm_binary import MAGIC, MOST_PAGES, PAGE
 from polysci.printers.headers import flags_in, headers
 from polysci.runtime.build.compiler import (
     TIMEOUT_S,
@@ -88,8 +88,8 @@ def build_module(files: Mapping[str, str], compiler: Compiler, *, shared: bool =
     """Return the module of C files, by path, which exports what their text says.
 
     ``shared``: it imports a memory that instances share as ``env.memory``, and exports
-    ``__stack_pointer``. Raises BuildError where a file does not compile, or the module would need
-    other imports.
+    ``__stack_pointer``. Raises BuildError where a file does not compile, what is linked is no
+    module, or it would need other imports.
     """
     with tempfile.TemporaryDirectory(prefix="polysci-") as folder:
         return _build(compiler, files, Path(folder), shared)
@@ -113,7 +113,10 @@ def _build(compiler: Compiler, files: Mapping[str, str], folder: Path, shared: b
 
     def link(*more: str) -> bytes:
         run_compiler(compiler, (*options, *more), out, TIMEOUT_S, *files.values())
-        return out.read_bytes()
+        module = out.read_bytes() if out.is_file() else b""
+        if not module.startswith(MAGIC):
+            raise BuildError(f"the C compiler {compiler.path} wrote no module of WebAssembly")
+        return module
 
     if not shared:
         return link()

@@ -57,6 +57,7 @@ said.refused = [
   await thrown(() => load({ threads: 0 })),
   await thrown(() => load({ threads: most + 1 })),
   await thrown(() => load({ threads: "2" })),
+  await thrown(() => load({ threads: Symbol("two") })),
   await thrown(() => load({ thread: 2 })),
 ];
 isolated(false);

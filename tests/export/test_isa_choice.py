@@ -175,6 +175,8 @@ def test_a_described_machine(model: Path, tmp_path: Path) -> None:
     done("compile", *words)
     checked = run("make", "check", QUICK, cwd=tmp_path / "net")
     assert checked.returncode == 0 and " 0 failed" in checked.stdout, checked.stdout
+    told = polysci("compile", *words, "--level", "patient")
+    assert told.returncode == 2 and "--level patient: nothing runs on a described" in told.stderr
 
 
 def test_what_makes_no_sense_is_refused(model: Path, tmp_path: Path) -> None:

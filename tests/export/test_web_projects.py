@@ -294,6 +294,9 @@ def test_missing_tools_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("POLYSCI_WASM_CC", shutil.which("false") or "false")
     with pytest.raises(NoCompilerError, match=r"apt install clang lld wasi-libc .*ziglang"):
         find_wasm_compiler(ISAS["wasm128"])
+    monkeypatch.setenv("POLYSCI_WASM_CC", shutil.which("true") or "true")
+    with pytest.raises(NoCompilerError, match="wrote no module of WebAssembly"):
+        find_wasm_compiler(ISAS["wasm128"])
     monkeypatch.setenv("POLYSCI_WASM_CC", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("polysci.export.web_build.find_spec", lambda name: None)

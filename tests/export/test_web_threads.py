@@ -78,11 +78,11 @@ def test_threads_share_runs_and_sleep_between_them(project: Path) -> None:
     agree(told, 3, 50)
     assert told["beside"][0] in range(1, 4) and told["page"][0] == 1 and told["isolated"] == 2
     assert told["idle"] < 0.2, "seconds of the processor while 4 threads wait for 0.4 s"
-    closed, none, more, text, option, page = told["refused"]
+    closed, none, more, text, symbol, option, page = told["refused"]
     assert closed == "Error: run: this network is closed"
     needed = "RangeError: load: threads: expected a whole number from 1 to 3, got"
-    assert [wrong.partition(";")[0] for wrong in (none, more, text)] == [
-        f"{needed} 0", f"{needed} 4", f'{needed} "2"',
+    assert [wrong.partition(";")[0] for wrong in (none, more, text, symbol)] == [
+        f"{needed} 0", f"{needed} 4", f'{needed} "2"', f"{needed} Symbol(two)",
     ]  # fmt: skip
     assert option == 'TypeError: load: no option "thread"; expected wasm, weights, threads'
     assert page.startswith("Error: load: threads: 2 cannot run here: this page is not cross-origin")
@@ -109,6 +109,11 @@ def test_its_files_and_its_server(project: Path) -> None:
                     headers = error.headers
                 sent = [headers[f"Cross-Origin-{which}-Policy"] for which in ("Opener", "Embedder")]
                 assert sent == ["same-origin", "require-corp"]
+            taken = address.rpartition(":")[2]
+            for port, fault in ((taken, "Address already in use"), ("65536", "below 65536")):
+                told = subprocess.run([*command[:2], port], cwd=project, stderr=subprocess.PIPE,
+                                      text=True, check=False)  # fmt: skip
+                assert told.returncode == 2 and fault in told.stderr.splitlines()[-1]
 
 
 def test_pages_of_an_imported_memory() -> None:

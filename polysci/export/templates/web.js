@@ -79,7 +79,7 @@ function checkOptions(given) {
 /* How many threads are to run it; `asked` is undefined for as many as there may be. */
 async function threadsOf(asked) {
   if (asked !== undefined && !(Number.isInteger(asked) && asked >= 1 && asked <= THREADS))
-    throw new RangeError(`load: threads: expected @?THREADED@a whole number from 1 to ${THREADS}@/THREADED@@!THREADED@1@/THREADED@, got ${typeof asked === "string" ? quote(asked) : asked}; polysci compile --threads N sets the most`);
+    throw new RangeError(`load: threads: expected @?THREADED@a whole number from 1 to ${THREADS}@/THREADED@@!THREADED@1@/THREADED@, got ${typeof asked === "string" ? quote(asked) : String(asked)}; polysci compile --threads N sets the most`);
 @!THREADED@
   return 1;
 }
