@@ -151,8 +151,9 @@ PS_INLINE void ps_columns_in_order(ps_acc *acc, ps_tile t)
         for (int c = 0; c < half; ++c)
             ps_interleave_pair(&x[2 * c], &x[2 * c + 1]);
         PS_UNROLL
-        for (int c = 0; c < half && word == 4; ++c)
-            ps_interleave_pair(&x[c], &x[c + 2]);
+        for (int c = 0; c < 2; ++c)
+            if (word == 4)
+                ps_interleave_pair(&x[c], &x[c + 2]);
         PS_UNROLL
         for (int c = 0; c < word; ++c) {
             const int v = u * word + c, from = word == 4 ? c % 2 * 2 + c / 2 : c;

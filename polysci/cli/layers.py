@@ -191,7 +191,9 @@ def algorithm_option(command: argparse.ArgumentParser) -> None:
     """Add ``--algorithm`` and ``--reproducible``."""
     from polysci.lower.registry import DEFAULT, help_text, options
 
-    command.add_argument("--algorithm", choices=options(), default=DEFAULT, help=help_text())
+    command.add_argument(
+        "--algorithm", choices=options(), default=DEFAULT, metavar="NAME", help=help_text()
+    )
     command.add_argument("--reproducible", action="store_true", help="same bits for any threads")
 
 

@@ -20,7 +20,7 @@ from polysci.polyhedral.footprint import Count
 def foreign_lines(nest: TrafficCounts) -> Count:
     """Return the lines of x and of C that threads touch and do not have, all threads together.
 
-    None of a B that changes: no layer of a network multiplies by what rows cut.
+    A schedule whose B changes from call to call has none: rows of pixels do not cut such a B.
     """
     contraction, threads = nest.contraction, nest.context.threads
     rows = owned_rows(contraction, nest.context.strides)
@@ -48,9 +48,10 @@ def _halo(contraction: Contraction, rows: Dim) -> float:
 
 
 def _foreign_copies(nest: TrafficCounts, operand: Operand) -> Count:
-    """Return the times an operand that other loops than those over rows share, less own parts.
+    """Return how often threads touch an operand outside of their own rows, in whole operands.
 
-    Threads that share one of its dimensions read it once together, each a part of all rows.
+    This holds where they do not share its rows first. Threads that share another dimension of it
+    touch it once together, each a part of all rows; otherwise each touches all of it.
     """
     threads = nest.context.threads
     splits = np.zeros(len(nest.family), dtype=bool)

@@ -33,7 +33,7 @@ def _leb128(number: int) -> bytes:
     return bytes([*(group | 128 for group in groups[:-1]), groups[-1]])
 
 
-def imported_pages(module: bytes) -> int:
+def pages_of_import(module: bytes) -> int:
     """Return the least pages of the memory that a module imports, which imports nothing else.
 
     Raises ValueError for another module.

@@ -28,7 +28,7 @@ from polysci.export.wasm_binary import (
     PAGE,
     custom_section,
     custom_section_head,
-    imported_pages,
+    pages_of_import,
 )
 from polysci.export.web_build import MACHINE, build_module, find_wasm_compiler
 from polysci.lower.weights_file import Chunk, WeightsFile
@@ -163,7 +163,7 @@ def _memory(networks: Sequence[PlannedNetwork], modules: Iterable[bytes]) -> dic
 
     Engines reserve the most of a shared memory ahead: it is what loading and a run take.
     """
-    least = max(map(imported_pages, modules))
+    least = max(map(pages_of_import, modules))
     weights = [network.code.weights_file for network in networks]
     taken = max(
         sum(map(len, its.pieces())) + its.constants_size + its.packed_size + network.code.arena.size

@@ -7,6 +7,7 @@ import socket
 import time
 from contextlib import suppress
 from typing import Final
+from urllib.error import HTTPError
 from urllib.parse import urljoin
 from urllib.request import ProxyHandler, build_opener
 
@@ -118,6 +119,9 @@ def find_dashboard(client: Client) -> str:
     try:
         link = str(client.dashboard_link or "")
         build_opener(ProxyHandler({})).open(urljoin(link, "system"), timeout=PAGE_S).close()
-    except (KeyError, ValueError, OSError):  # no HTTP server, no URL, no such page
+    except HTTPError as error:  # no such page
+        error.close()
+        return ""
+    except (KeyError, ValueError, OSError):  # no HTTP server, no URL
         return ""
     return link

@@ -18,7 +18,7 @@ from polysci.lower.registry import (
     MAPPED,
     algorithm_named,
     algorithm_of,
-    considered,
+    algorithms_of,
     name_of,
     names,
     options,
@@ -51,7 +51,7 @@ def resolve_algorithm(problem: Problem, algorithm: str) -> str:
     """
     automatic = algorithm in (AUTO, AUTO_F16)
     if automatic or (algorithm == DEFAULT and algorithm_named(DEFAULT).refusal(problem)):
-        own = considered(algorithm if automatic else AUTO)
+        own = algorithms_of(algorithm if automatic else AUTO)
         applicable = [name for name in own if not algorithm_named(name).refusal(problem)]
         if len(applicable) == 1:
             return applicable[0]
@@ -96,7 +96,7 @@ def admits(algorithm: str, schedule: Schedule) -> bool:
     name = name_of(schedule)
     if name == MAPPED:
         return algorithm in (MAPPED, DEFAULT, AUTO, AUTO_F16)
-    return name in considered(algorithm)
+    return name in algorithms_of(algorithm)
 
 
 def candidates(
@@ -153,7 +153,7 @@ def _algorithms(problem: Problem, target: Target, chosen: str) -> list[Algorithm
     Where groups of the target share a memory, their tiles stand for direct loops.
     """
     isa = target.isa
-    known = considered(chosen)
+    known = algorithms_of(chosen)
     if takes_groups(problem, target):
         known = tuple(MAPPED if name == DEFAULT else name for name in known)
     algorithms = [

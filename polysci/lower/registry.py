@@ -102,7 +102,7 @@ def names() -> tuple[str, ...]:
     return tuple(name for name in ALGORITHMS if name != MAPPED)
 
 
-def considered(choice: str) -> tuple[str, ...]:
+def algorithms_of(choice: str) -> tuple[str, ...]:
     """Return the algorithms that a search considers which takes this name."""
     if choice == AUTO_F16:
         return names()

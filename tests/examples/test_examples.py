@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from tests.support.rates import assume_all_rates
-from tests.support.scripts import run_script
+from tests.support.scripts import STRICT, run_script
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = {
@@ -59,7 +59,7 @@ def test_a_language_model_writes_in_python_and_in_c(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_the_microcontroller_needs_nothing_but_a_compiler(tmp_path: Path) -> None:
-    build = [sys.executable, "-W", "error", EXAMPLES / "microcontroller" / "build.py", tmp_path]
+    build = [sys.executable, *STRICT, EXAMPLES / "microcontroller" / "build.py", tmp_path]
     built = subprocess.run(build, capture_output=True, text=True, check=False)
     assert built.returncode == 0 and "0 of 512 results are wrong" in built.stdout, built.stderr
     compiler = shlex.split(os.environ.get("CC", "cc"))

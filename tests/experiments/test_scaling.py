@@ -14,6 +14,7 @@ from polysci.ops import parse_problem
 from polysci.target.machine import assume_rates
 from polysci.target.machine_file import MachineFile
 from tests.support.samples import FIXED
+from tests.support.scripts import STRICT
 
 SCRIPT = Path(__file__).parents[2] / "experiments/scaling.py"
 LAYERS = ('mb1ic32ih12oc64kh1n"first"', 'mb1ic16ih10oc32kh3ph1n"second"')
@@ -21,7 +22,7 @@ EIGHT = MachineFile(replace(FIXED, cores=8), assume_rates(replace(FIXED, cores=8
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", str(SCRIPT), "--quick", "--output", str(folder)]
+    command = [sys.executable, *STRICT, str(SCRIPT), "--quick", "--output", str(folder)]
     return subprocess.run([*command, *words], capture_output=True, text=True, timeout=120)
 
 

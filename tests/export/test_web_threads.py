@@ -107,6 +107,7 @@ def test_its_files_and_its_server(project: Path) -> None:
                     headers = urllib.request.urlopen(f"{address}{name}", timeout=30).headers
                 except urllib.error.HTTPError as error:
                     headers = error.headers
+                    error.close()
                 sent = [headers[f"Cross-Origin-{which}-Policy"] for which in ("Opener", "Embedder")]
                 assert sent == ["same-origin", "require-corp"]
             taken = address.rpartition(":")[2]

@@ -184,7 +184,10 @@ def test_strings_that_are_no_text(
     path = tmp_path / "m.onnx"
     path.write_bytes(data.replace(word, b"\xff" + word[1:]))
     status, line = refused(path, capsys)
-    assert status == BAD and "expected UTF-8 text" in line and "graph." in line
+    known = "expected UTF-8 text" in line and "graph." in line
+    # protobuf in Python, where it has no compiled wheel, does not parse the message
+    refused_by_protobuf = "can't decode byte 0xff" in line and "in field: onnx." in line
+    assert status == BAD and (known or refused_by_protobuf)
 
 
 def test_the_length_of_weights_beside_the_model(

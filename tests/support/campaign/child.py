@@ -15,6 +15,7 @@ from tests.support.campaign.memory import Memory
 from tests.support.campaign.networks import NetworkCase
 from tests.support.campaign.operands import operands_of
 from tests.support.flags import optimise
+from tests.support.scripts import GIL
 
 SECONDS = 120.0  # for one case, on a busy machine
 REFUSED = "runs backwards"  # an operand that no kernel reads where it lies, nor a copy
@@ -96,7 +97,8 @@ class Campaign:
     """The parent's end: a process for all cases, another one after each that killed it."""
 
     def __init__(self) -> None:
-        env = {"PYTHONWARNINGS": "error", "OMP_WAIT_POLICY": "passive"}
+        warnings = f"error,ignore:{GIL}:RuntimeWarning"
+        env = {"PYTHONWARNINGS": warnings, "OMP_WAIT_POLICY": "passive"}
         module = "tests.support.campaign.child"
         self._worker = WorkerProcess(module, threads=3, env=env, timeout=SECONDS)
 
