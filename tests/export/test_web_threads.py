@@ -16,7 +16,7 @@ from typing import Any
 import onnx
 import pytest
 
-from polysci.export.wasm_binary import custom_section, imported_pages
+from polysci.export.wasm_binary import custom_section, pages_of_import
 from polysci.network.compiled import compile_network
 from tests.export.test_thread_pools import convolutions, steps_and_updates
 from tests.export.test_web_projects import MODELS, passes, recurrent, run, written
@@ -121,11 +121,11 @@ def test_pages_of_an_imported_memory() -> None:
     memory = b"\x03env\x06memory\x02\x03\x81\x02\xff\xff\x03"  # 257 pages, at most 65535, shared
     imports = b"\x01" + memory
     section = bytes([2, len(imports)]) + imports
-    assert imported_pages(b"\0asm\1\0\0\0" + custom_section("first", b"x" * 300) + section) == 257
+    assert pages_of_import(b"\0asm\1\0\0\0" + custom_section("first", b"x" * 300) + section) == 257
     two = b"\x02" + memory
     for other in (b"", bytes([2, len(two)]) + two, custom_section("first", b"")):
         with pytest.raises(ValueError, match="imports a memory and nothing else"):
-            imported_pages(b"\0asm\1\0\0\0" + other)
+            pages_of_import(b"\0asm\1\0\0\0" + other)
 
 
 @pytest.mark.exhaustive
