@@ -19,7 +19,14 @@ from polysci.errors import CheckError, PolysciError, SpecError, UnsupportedError
 from polysci.export import ExportedLayer, export_c
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.bilinear.algorithm import EXACT, estimate
-from polysci.lower.bilinear.coefficients import PRODUCTS, STRASSEN, BilinearProduct
+from polysci.lower.bilinear.coefficients import (
+    OTHERS,
+    PRODUCTS,
+    SEARCHED,
+    STRASSEN,
+    BilinearProduct,
+    read_algorithm,
+)
 from polysci.lower.bilinear.plan import resolve
 from polysci.lower.bilinear.product import refusal
 from polysci.lower.choice import candidates, resolve_algorithm
@@ -63,7 +70,20 @@ def test_wrong_coefficients_are_refused() -> None:
             replace(STRASSEN, **{name: wrong})
     with pytest.raises(SpecError, match="<2,2,2;7>: coefficients of shapes"):
         replace(STRASSEN, b=STRASSEN.b.T)
-    assert str(STRASSEN.of_blocks(STRASSEN)) == "<4,4,4;49>"
+    with pytest.raises(SpecError, match=r"<2,2,2;1>: its sums are not those of a product"):
+        read_algorithm("2 2 2\n+00+ +00+ +00+")
+    for text in ("2 2\n+0 +0 +0", "1 1 1\n* + +", "1 1 1\n+ +\n+ + +", "1 1 1", ""):
+        with pytest.raises(SpecError, match="bilinear algorithm"):
+            read_algorithm(text)
+
+
+def test_an_algorithm_serves_its_sizes_in_other_orders() -> None:
+    assert [str(its) for its in SEARCHED] == ["<2,2,2;7>", "<4,4,4;49>"]
+    assert [str(its) for its in OTHERS] == ["<2,2,3;11>", "<3,2,3;15>", "<4,4,2;26>"]
+    assert {"<3,2,2;11>", "<3,3,2;15>", "<4,2,4;26>"} < {str(its) for its in PRODUCTS.values()}
+    for its in (STRASSEN, *OTHERS):
+        again = its.rotated.rotated.rotated
+        assert all(np.array_equal(getattr(again, name), getattr(its, name)) for name in "abc")
 
 
 @pytest.mark.parametrize(
@@ -97,8 +117,8 @@ def test_other_types_are_refused() -> None:
 @pytest.mark.parametrize(
     ("words", "error", "told"),
     [
-        ("bilinear()", UnsupportedError, "one of bilinear(2,2,2), bilinear(4,4,4)"),
-        ("bilinear(3,2,3)", UnsupportedError, "expected one of bilinear(2,2,2)"),
+        ("bilinear()", UnsupportedError, "bilinear(2,2,2), bilinear(4,4,4), bilinear(2,2,3), "),
+        ("bilinear(3,3,3)", UnsupportedError, "expected one of bilinear(2,2,2)"),
         ("k:8 bilinear(2,2,2)", UnsupportedError, "a loop over i and one over j may enclose"),
         ("bilinear(2,2,2) q", SpecError, "no dimension 'q' among i, j, k"),
         ("i:8 i:4 bilinear(2,2,2)", UnsupportedError, "a loop over i and one over j may enclose"),
@@ -151,9 +171,11 @@ SIZES = (
     ("mm:2x2x2 tb b=constant", "bilinear(4,4,4)", 1),
     ("mm:5x70x9", "i:2 bilinear(2,2,2)", 1),
     ("mm:31x18x130 tb alpha=-0.5 beta=2", "i:3* bilinear(4,4,4)", 2),
-    ("mm:23x21x70 tb b=constant", "i:4 bilinear(4,4,4)", 1),
+    ("mm:23x21x70 tb b=constant", "i:4 bilinear(4,2,4)", 1),
     ("linear:40x33x97 act=relu", "j:16* i:7 bilinear(2,2,2)", 2),
     ("mm:64x64x65 act=gelu", "i:5* j:16* bilinear(4,4,4)", 2),
+    ("mm:29x31x50 b=constant beta=1", "i:4 bilinear(3,2,3)", 1),
+    ("mm:15x22x70 act=relu", "i:3* j:16* bilinear(2,2,3)", 2),
     ("mb2ic18ih5oc37kh1 act=relu", "q:4 k:16 bilinear(2,2,2)", 1),
 )
 ISAS = tuple(

@@ -52,7 +52,7 @@ def blocks(page: Path, language: str) -> list[str]:
 def commands(page: Path) -> list[str]:
     """The command lines of a page, without what becomes of their output."""
     lines = "".join(blocks(page, "console")).splitlines()
-    asked = [line.removeprefix("$ ").split(" > ")[0] for line in lines if line.startswith("$ ")]
+    asked = [re.sub(' > [^"]*$', "", line[2:]) for line in lines if line.startswith("$ ")]
     return [part for line in asked for part in line.split(" && ")]
 
 

@@ -24,7 +24,7 @@ from polysci.lower.algorithm import (
     ExplainRequest,
     SpaceLimits,
 )
-from polysci.lower.bilinear.coefficients import PRODUCTS, BilinearProduct
+from polysci.lower.bilinear.coefficients import PRODUCTS, SEARCHED, BilinearProduct
 from polysci.lower.bilinear.nest import lower_bilinear
 from polysci.lower.bilinear.plan import (
     INNER_NAMES,
@@ -95,7 +95,7 @@ class Bilinear(Algorithm[BilinearPlan]):
         product, (l2, *_) = product_of(problem), context.rates
         lanes = microkernels.lanes(context.target.isa.name)
         seconds = []
-        for algorithm in PRODUCTS.values():
+        for algorithm in SEARCHED:
             high, deep, wide = block_of(product, algorithm, lanes)
             moved = ITEM * algorithm.products * high * (2 * deep + wide)
             products = problem.flops / algorithm.saving / context.peak
@@ -223,9 +223,9 @@ def inner_context(context: Context, plan: BilinearPlan) -> Context:
 
 
 def schedules(product: MatrixProduct, context: Context) -> Iterator[Schedule]:
-    """The whole space, in a deterministic order."""
+    """The schedules that searches consider, in a deterministic order."""
     lanes = microkernels.lanes(context.target.isa.name)
-    for algorithm in PRODUCTS.values():
+    for algorithm in SEARCHED:
         high, deep, wide = block_of(product, algorithm, lanes)
         held = ITEM * algorithm.products * (deep + wide)  # of a row
         far = ITEM * algorithm.products * deep * wide > context.l2

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -14,6 +16,7 @@ from polysci.errors import SpecError
 
 Integers = NDArray[np.int64]
 Size = tuple[int, int, int]
+SIGNS: Final = "-0+"
 MOST_TERMS: Final = 256  # of a sum: PS_TERMS of microkernels/bilinear.h
 
 
@@ -88,22 +91,44 @@ class BilinearProduct:
         )  # fmt: skip
         return BilinearProduct(m, k, n, a, b, np.ascontiguousarray(c.T))
 
+    @property
+    def rotated(self) -> BilinearProduct:
+        """The algorithm of ``k x n by n x m``: trace(A B C') is trace(B C' A)."""
+        m, k, n = self.size
+        return BilinearProduct(
+            k, n, m, self.b, _turn(self.c.T, m, n), np.ascontiguousarray(_turn(self.a, m, k).T)
+        )  # fmt: skip
 
-def _matrix(rows: Sequence[Sequence[int]]) -> Integers:
-    return np.array(rows, np.int64)
+
+def _turn(sums: Integers, rows: int, columns: int) -> Integers:
+    """Return sums of the elements of a matrix as sums of those of its transposed one."""
+    return sums.reshape(-1, rows, columns).swapaxes(1, 2).reshape(len(sums), -1)
 
 
-# Strassen, Gaussian elimination is not optimal, Numerische Mathematik 13, 1969. Winograd's form has
-# 15 additions for its 18 if sums share parts; each sum by itself needs 24, and rounds more.
-STRASSEN: Final = BilinearProduct(
-    2, 2, 2,
-    _matrix([[1, 0, 0, 1], [0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 1], [1, 1, 0, 0], [-1, 0, 1, 0],
-             [0, 1, 0, -1]]),
-    _matrix([[1, 0, 0, 1], [1, 0, 0, 0], [0, 1, 0, -1], [-1, 0, 1, 0], [0, 0, 0, 1], [1, 1, 0, 0],
-             [0, 0, 1, 1]]),
-    _matrix([[1, 0, 0, 1, -1, 0, 1], [0, 0, 1, 0, 1, 0, 0], [0, 1, 0, 1, 0, 0, 0],
-             [1, -1, 1, 0, 0, 1, 0]]),
-)  # fmt: skip
+def read_algorithm(text: str) -> BilinearProduct:
+    """Return the algorithm of a text: m, k and n, then a line for each product.
+
+    A line has the signs, ``-``, ``0`` or ``+``, of all elements of A and of B in the sums that are
+    multiplied, and those with which all elements of C take the product. Raises SpecError.
+    """
+    try:
+        first, *lines = text.strip().splitlines()
+        m, k, n = map(int, first.split())
+        columns = zip(*map(str.split, lines), strict=True)
+        a, b, c = (
+            np.array([[SIGNS.index(sign) - 1 for sign in signs] for signs in column], np.int64)
+            for column in columns
+        )
+    except ValueError as error:
+        raise SpecError(f"bilinear algorithm {text.strip()[:40]!r}: {error}") from None
+    return BilinearProduct(m, k, n, a, b, np.ascontiguousarray(c.T))
+
+
+_TEXTS = re.sub("#.*\n", "", Path(__file__).with_name("algorithms.txt").read_text("ascii"))
+STRASSEN, *OTHERS = map(read_algorithm, _TEXTS.split("\n\n"))
+SEARCHED: Final = (STRASSEN, STRASSEN.of_blocks(STRASSEN))  # others gain less than 3 %
+_EVERY = (*SEARCHED, *OTHERS, *(its.rotated for its in OTHERS),
+          *(its.rotated.rotated for its in OTHERS))  # fmt: skip
 PRODUCTS: Final[Mapping[tuple[int, ...], BilinearProduct]] = MappingProxyType(
-    {product.size: product for product in (STRASSEN, STRASSEN.of_blocks(STRASSEN))}
+    {its.size: its for its in _EVERY}
 )
