@@ -5,7 +5,6 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,23 +29,11 @@ FLAGS = ("-D_GNU_SOURCE", "-O0", "-fno-math-errno", "-fno-trapping-math", "-ffp-
 KERNELS, SMALL = emulated.of_machine("aarch64", but=("sve", "sme"))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tools() -> None:
-    aarch64.need()
-
-
-def driver(folder: Path, group: Group, fault: tuple[str, str] = ("", "")) -> Path:
-    """The program that checks the kernels of a group."""
-    source = emulated.source_of(folder, group, "guarded.c", fault)
-    return aarch64.build(source.with_suffix(""), [source], *FLAGS)
-
-
-@pytest.fixture(scope="module")
-def drivers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[Group, Path]:
-    folder = tmp_path_factory.mktemp("kernels")
-    return emulated.build_chosen(request, [*KERNELS, *SMALL], partial(driver, folder))
+DRIVERS = emulated.Drivers(
+    aarch64.need, "guarded.c",
+    lambda source, _: aarch64.build(source.with_suffix(""), [source], *FLAGS),
+)  # fmt: skip
+tools, drivers = DRIVERS.fixtures([*KERNELS, *SMALL])
 
 
 @pytest.mark.sampled
@@ -76,9 +63,8 @@ FAULTS = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_noticed(tmp_path: Path, fault: str) -> None:
-    unit, header, macro = FAULTS[fault]
-    group = next(group for group in SMALL if group.unit == unit)
-    done = aarch64.run(driver(tmp_path, group, (header, macro)))
+    program, _ = DRIVERS.faulty(tmp_path, FAULTS[fault])
+    done = aarch64.run(program)
     assert done.returncode != 0 and "_neon" in done.stdout
 
 

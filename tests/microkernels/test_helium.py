@@ -1,7 +1,6 @@
 """Code on a Cortex-M55 that qemu imitates: Helium's kernels between canaries, whole layers."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,23 +22,11 @@ int posix_memalign(void **at, size_t align, size_t size) { return !(*at = memali
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tools() -> None:
-    boards.need()
-
-
-def driver(folder: Path, group: Group, fault: tuple[str, str] = ("", "")) -> Path:
-    """The program that checks the kernels of a group."""
-    source = emulated.source_of(folder, group, "unguarded.c", fault)
-    return boards.build(source.with_suffix(".elf"), [source], *FLAGS)
-
-
-@pytest.fixture(scope="module")
-def drivers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[Group, Path]:
-    folder = tmp_path_factory.mktemp("kernels")
-    return emulated.build_chosen(request, [*KERNELS, *SMALL, *PAIRS], partial(driver, folder))
+DRIVERS = emulated.Drivers(
+    boards.need, "unguarded.c",
+    lambda source, _: boards.build(source.with_suffix(".elf"), [source], *FLAGS),
+)  # fmt: skip
+tools, drivers = DRIVERS.fixtures([*KERNELS, *SMALL, *PAIRS])
 
 
 @pytest.mark.sampled
@@ -67,9 +54,8 @@ FAULTS = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_noticed(tmp_path: Path, fault: str) -> None:
-    unit, header, macro = FAULTS[fault]
-    group = next(group for group in SMALL if group.unit == unit)
-    done = boards.run(driver(tmp_path, group, (header, macro)))
+    program, _ = DRIVERS.faulty(tmp_path, FAULTS[fault])
+    done = boards.run(program)
     assert done.returncode != 0 and "_helium" in done.stdout
 
 

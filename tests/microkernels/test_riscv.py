@@ -5,7 +5,6 @@ import re
 import struct
 import subprocess
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,27 +29,15 @@ KERNELS, SMALL = emulated.of_machine("riscv64")
 BITS = {"rvv128": (128, 256, 512), "rvv256": (256, 512)}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tools() -> None:
-    riscv.need()
-
-
 def build(out: Path, sources: Sequence[Path], isa: str, *flags: str) -> Path:
     return riscv.build(out, sources, *ISAS[isa].flags, *(flags or FLAGS))
 
 
-def driver(folder: Path, group: Group, fault: tuple[str, str] = ("", "")) -> Path:
-    """The program that checks the kernels of a group."""
-    source = emulated.source_of(folder, group, "guarded.c", fault)
-    return build(source.with_suffix(""), [source], group.unit.isa)
-
-
-@pytest.fixture(scope="module")
-def drivers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[Group, Path]:
-    folder = tmp_path_factory.mktemp("kernels")
-    return emulated.build_chosen(request, [*KERNELS, *SMALL], partial(driver, folder))
+DRIVERS = emulated.Drivers(
+    riscv.need, "guarded.c",
+    lambda source, group: build(source.with_suffix(""), [source], group.unit.isa),
+)  # fmt: skip
+tools, drivers = DRIVERS.fixtures([*KERNELS, *SMALL])
 
 
 @pytest.mark.sampled
@@ -81,10 +68,9 @@ FAULTS = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_noticed(tmp_path: Path, fault: str) -> None:
-    unit, header, macro = FAULTS[fault]
-    group = next(group for group in SMALL if group.unit == unit)
-    ran = riscv.run(driver(tmp_path, group, (header, macro)), bits=BITS[unit.isa][0])
-    assert ran.returncode != 0 and f"_{unit.isa}" in ran.stdout
+    program, group = DRIVERS.faulty(tmp_path, FAULTS[fault])
+    ran = riscv.run(program, bits=BITS[group.unit.isa][0])
+    assert ran.returncode != 0 and f"_{group.unit.isa}" in ran.stdout
 
 
 @pytest.mark.exhaustive

@@ -28,23 +28,11 @@ SHORTER = "max,sme-default-vector-length=32"
 COMPILERS = {"gcc": (aarch64.COMPILER,), "clang": aarch64.clang()}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tools() -> None:
-    aarch64.need()
-
-
-def driver(folder: Path, group: Group) -> Path:
-    """The program that checks the kernels of a group."""
-    source = emulated.source_of(folder, group, "guarded.c")
-    return aarch64.build(source.with_suffix(""), [source], *FLAGS)
-
-
-@pytest.fixture(scope="module")
-def drivers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[Group, Path]:
-    folder = tmp_path_factory.mktemp("kernels")
-    return emulated.build_chosen(request, GROUPS, partial(driver, folder))
+DRIVERS = emulated.Drivers(
+    aarch64.need, "guarded.c",
+    lambda source, _: aarch64.build(source.with_suffix(""), [source], *FLAGS),
+)  # fmt: skip
+tools, drivers = DRIVERS.fixtures(GROUPS)
 
 
 @pytest.mark.sampled

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -34,24 +33,13 @@ GROUPS = [
 MACHINE = ROOT / "experiments/machines/neoverse-v1-64.toml"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tools() -> None:
-    aarch64.need()
-
-
-def driver(folder: Path, group: Group, fault: tuple[str, str] = ("", "")) -> Path:
-    """The program that checks the kernels of a group."""
-    source = emulated.source_of(folder, group, "guarded.c", fault)
-    flags = ISAS[group.unit.isa].flags
-    return aarch64.build(source.with_suffix(""), [source], *FLAGS, *flags)
-
-
-@pytest.fixture(scope="module")
-def drivers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[Group, Path]:
-    folder = tmp_path_factory.mktemp("kernels")
-    return emulated.build_chosen(request, GROUPS, partial(driver, folder))
+DRIVERS = emulated.Drivers(
+    aarch64.need, "guarded.c",
+    lambda source, group: aarch64.build(
+        source.with_suffix(""), [source], *FLAGS, *ISAS[group.unit.isa].flags
+    ),
+)  # fmt: skip
+tools, drivers = DRIVERS.fixtures(GROUPS)
 
 
 @pytest.mark.sampled
@@ -90,10 +78,9 @@ FAULTS = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_noticed(tmp_path: Path, fault: str) -> None:
-    unit, header, macro = FAULTS[fault]
-    group = next(group for group in SMALL if group.unit == unit)
-    done = aarch64.run(driver(tmp_path, group, (header, macro)), cpu=aarch64.cpu_of(unit.isa))
-    assert done.returncode != 0 and f"_{unit.isa}_" in done.stdout
+    program, group = DRIVERS.faulty(tmp_path, FAULTS[fault])
+    done = aarch64.run(program, cpu=aarch64.cpu_of(group.unit.isa))
+    assert done.returncode != 0 and f"_{group.unit.isa}_" in done.stdout
 
 
 @pytest.mark.exhaustive

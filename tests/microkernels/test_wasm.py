@@ -1,7 +1,6 @@
 """Code for WebAssembly, run by Node: every kernel between canaries, and whole layers."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,23 +14,13 @@ FLAGS = ("-O0", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 KERNELS, SMALL = emulated.of_machine("wasm32")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tools() -> None:
-    wasm.need()
-
-
-def driver(folder: Path, group: Group, fault: tuple[str, str] = ("", "")) -> Path:
-    """The program that checks the kernels of a group."""
-    source = emulated.source_of(folder, group, "unguarded.c", fault)
-    return wasm.build(source.with_suffix(".wasm"), [source], *FLAGS, isa=group.unit.isa)
-
-
-@pytest.fixture(scope="module")
-def drivers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[Group, Path]:
-    folder = tmp_path_factory.mktemp("kernels")
-    return emulated.build_chosen(request, [*KERNELS, *SMALL], partial(driver, folder))
+DRIVERS = emulated.Drivers(
+    wasm.need, "unguarded.c",
+    lambda source, group: wasm.build(
+        source.with_suffix(".wasm"), [source], *FLAGS, isa=group.unit.isa
+    ),
+)  # fmt: skip
+tools, drivers = DRIVERS.fixtures([*KERNELS, *SMALL])
 
 
 @pytest.mark.sampled
@@ -59,9 +48,8 @@ FAULTS = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_noticed(tmp_path: Path, fault: str) -> None:
-    unit, header, macro = FAULTS[fault]
-    group = next(group for group in SMALL if group.unit == unit)
-    done = wasm.run(driver(tmp_path, group, (header, macro)))
+    program, _ = DRIVERS.faulty(tmp_path, FAULTS[fault])
+    done = wasm.run(program)
     assert done.returncode != 0 and "_wasm128" in done.stdout
 
 

@@ -3,8 +3,10 @@
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,13 +68,44 @@ def of_isas(names: Sequence[str]) -> tuple[list[Group], list[Group]]:
     return next(every), next(every)
 
 
-def build_chosen(
-    request: pytest.FixtureRequest, every: Sequence[Group], build: Callable[[Group], Path]
-) -> dict[Group, Path]:
-    """The programs of those groups whose tests will run."""
-    chosen = [group for group in every if group in selected(request.session, "group", Group)]
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(chosen, pool.map(build, chosen), strict=True))
+@dataclass(frozen=True)
+class Drivers:
+    """Programs that check kernels; ``build`` makes one of a source, which it lies beside.
+
+    ``need`` skips tests where the tools lack; ``reserve`` is that of ``source_of``.
+    """
+
+    need: Callable[[], None]
+    reserve: str
+    build: Callable[[Path, Group], Path]
+
+    def driver(self, folder: Path, group: Group, fault: tuple[str, str] = ("", "")) -> Path:
+        """The program that checks the kernels of a group."""
+        return self.build(source_of(folder, group, self.reserve, fault), group)
+
+    def fixtures(self, every: Sequence[Group]) -> tuple[Any, Any]:
+        """The fixtures of a file: of its tools, and of programs by those groups that will run."""
+
+        @pytest.fixture(scope="module", autouse=True)
+        def tools() -> None:
+            self.need()
+
+        @pytest.fixture(scope="module")
+        def drivers(
+            request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+        ) -> dict[Group, Path]:
+            chosen = [it for it in every if it in selected(request.session, "group", Group)]
+            build = partial(self.driver, tmp_path_factory.mktemp("kernels"))
+            with ThreadPoolExecutor(2) as pool:
+                return dict(zip(chosen, pool.map(build, chosen), strict=True))
+
+        return tools, drivers
+
+    def faulty(self, folder: Path, fault: tuple[HeaderSet, str, str]) -> tuple[Path, Group]:
+        """The program of the first small group of a unit whose header has a faulty macro."""
+        unit, header, macro = fault
+        group = next(group for group in small_groups() if group.unit == unit)
+        return self.driver(folder, group, (header, macro)), group
 
 
 def check_program(done: subprocess.CompletedProcess[str], group: Group) -> None:
