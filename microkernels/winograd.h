@@ -22,7 +22,7 @@ PS_INLINE void ps_winograd_tile(ps_winograd g, float *restrict v, const float *r
 {
     const ps_filtering down = ps_filtering_down(g), across = ps_filtering_across(g);
     PS_UNROLL
-    for (int half = 0; half < ps_halves(g.rows); ++half) {
+    for (int half = 0; half < ps_count_halves(g.rows); ++half) {
         _Alignas(64) ps_vec t[PS_POINTS / 2 * PS_POINTS];
         PS_UNROLL
         for (int j = 0; j < g.columns; ++j) {
@@ -46,7 +46,7 @@ PS_INLINE void ps_winograd_tile(ps_winograd g, float *restrict v, const float *r
     }
 }
 
-PS_SCALAR unsigned ps_bits(int64_t first, int64_t limit, int count, int step)
+PS_SCALAR unsigned ps_bits_inside(int64_t first, int64_t limit, int count, int step)
 {
     unsigned found = 0;
     for (int i = 0; i < count; ++i)
@@ -111,8 +111,8 @@ PS_INLINE void ps_winograd_direct(ps_winograd g, const float *restrict x, float 
     for (int64_t tile = first; tile < last; ++tile, v += g.v_tile) {
         const int64_t row = ps_tile_row(g, tile) * g.tall_stride - g.top;
         const int64_t col = ps_tile_col(g, tile) * g.wide_stride - g.left;
-        const unsigned rows = ps_bits(row, g.height, g.rows, g.tall_step);
-        const unsigned cols = ps_bits(col, g.width, g.columns, g.wide_step);
+        const unsigned rows = ps_bits_inside(row, g.height, g.rows, g.tall_step);
+        const unsigned cols = ps_bits_inside(col, g.width, g.columns, g.wide_step);
         for (int tap = 0; tap < g.planes; ++tap) {
             const int64_t plane = ps_winograd_plane(g, ps_tile_image(g, tile), tap);
             const ps_inside part = {plane < 0 ? 0 : rows, cols, PS_LANES};

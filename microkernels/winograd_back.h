@@ -43,7 +43,7 @@ PS_INLINE void ps_winograd_back(ps_winograd g, float *restrict y, int64_t at,
                                 ps_winograd_place to)
 {
     const ps_filtering down = ps_filtering_down(g), across = ps_filtering_across(g);
-    const int tall = ps_halves(g.tall), wide = ps_halves(g.wide);
+    const int tall = ps_count_halves(g.tall), wide = ps_count_halves(g.wide);
     ps_vec bias = ps_zero(), scale = ps_zero();
     if (!to.box && e->scales) /* whole vectors have some */
         scale = ps_load(e->scales + to.k);

@@ -24,7 +24,7 @@ PS_INLINE void ps_winograd_back(ps_winograd g, const ps_args *args, const float 
                                 ps_activation activation)
 {
     const ps_filtering down = ps_filtering_down(g), across = ps_filtering_across(g);
-    const int tall = ps_halves(g.tall), wide = ps_halves(g.wide);
+    const int tall = ps_count_halves(g.tall), wide = ps_count_halves(g.wide);
     PS_UNROLL
     for (int half = 0; half < tall; ++half) {
         _Alignas(64) ps_vec t[2 * PS_POINTS];

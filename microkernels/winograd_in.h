@@ -58,7 +58,7 @@ PS_SMALL int ps_filtering_taps(ps_filtering f) { return f.points - f.stride * (f
 
 /* In how many halves so many points, or pixels of y, are, how many a half has, and at most: loops
  * that are unrolled have a constant end. */
-PS_SMALL int ps_halves(int count) { return count == 1 ? 1 : 2; }
+PS_SMALL int ps_count_halves(int count) { return count == 1 ? 1 : 2; }
 
 PS_SMALL int ps_winograd_half(int count, int half) { return (count + 1 - half) / 2; }
 
@@ -270,7 +270,7 @@ PS_INLINE void ps_winograd_in(ps_vec *t, const ps_vec *d, ps_filtering f, int ha
 PS_INLINE void ps_winograd_across(float *v, int64_t v_point, const ps_vec *t, ps_filtering f)
 {
     PS_UNROLL
-    for (int side = 0; side < ps_halves(f.points); ++side) {
+    for (int side = 0; side < ps_count_halves(f.points); ++side) {
         _Alignas(64) ps_vec u[PS_POINTS / 2];
         ps_winograd_in(u, t, f, side);
         PS_UNROLL

@@ -7,7 +7,7 @@ PS_INLINE void ps_winograd_tile(ps_winograd g, const ps_x *image, float *v, int6
 {
     const ps_filtering down = ps_filtering_down(g), across = ps_filtering_across(g);
     PS_UNROLL
-    for (int half = 0; half < ps_halves(g.rows); ++half) {
+    for (int half = 0; half < ps_count_halves(g.rows); ++half) {
         _Alignas(64) ps_vec t[PS_POINTS / 2 * PS_POINTS];
         PS_UNROLL
         for (int j = 0; j < g.columns; ++j) {

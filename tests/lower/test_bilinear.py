@@ -93,6 +93,7 @@ def test_an_algorithm_serves_its_sizes_in_other_orders() -> None:
         ("mb1ic8ih6oc16kh1sh2", "stride=(2, 2): expected (1, 1)"),
         ("g2mb1ic8ih6oc16kh1", "groups=2: expected 1"),
         ("mb1ic8ih6oc16kh1ph1", "pad=(1, 1): expected (0, 0)"),
+        ("mb1ic8ih6oc16oh7kh1ph0", "output=(7, 7): expected (6, 6)"),
         ("mm:3:8x8x8", "batch=3: expected one product"),
         ("mm:8x8x8 a=constant", "constant='a': expected 'b' or ''"),
         ("mm:8x8x8 ta", "transposed='a': expected 'b' or ''"),
@@ -352,6 +353,14 @@ def test_threads_share_the_predicted_work() -> None:
     assert predicted.seconds == pytest.approx(sum(predicted.parts.values()))
     packed = estimate(resolve(square.with_(constant=""), one.schedule), fixed_context(square))
     assert packed.packing > 0 == predicted.packing
+
+
+def test_what_is_too_small_to_share_has_one_thread() -> None:
+    smallest = Matmul(2, 2, 2, constant="b", transposed="b")
+    one, two = (candidates(smallest, fixed_context(smallest, it), 1, "bilinear") for it in (1, 2))
+    assert one[0].schedule == two[0].schedule
+    told = refusal(parse_problem("mb1ic8ih6oc16kh1sh2ph0"))
+    assert told == "stride=(2, 2): expected (1, 1)"
 
 
 def test_the_commands_know_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,6 +118,12 @@ def test_columns_of_a_kernel_lie_in_one_group() -> None:
     assert candidates(problem, context, 1, "auto")[0].schedule.transform is None
 
 
+def test_one_block_has_one_thread() -> None:
+    pixel = Conv2d(N=1, C=4, H=1, W=1, K=4, R=3, S=3, pad=1)
+    one, two = (rank_schedules(pixel, fixed_context(pixel, threads)) for threads in (1, 2))
+    assert [its.schedule for its in one] == [its.schedule for its in two]
+
+
 def test_a_dilated_filter_sees_images_of_every_third_pixel() -> None:
     problem = Conv2d(N=1, C=3, H=9, W=12, K=4, R=3, S=3, pad=3, dilation=3)
     random, tile = np.random.default_rng(4), tile_of(problem, (4,))

@@ -104,6 +104,21 @@ def test_f32_needs_nothing_narrow() -> None:
         assert "bf16" not in text and "ps_int_" not in text
 
 
+def defined_in(text: str) -> set[str]:
+    """Names of the functions and types that C headers define."""
+    functions = re.findall(r"^PS_[A-Z]+ [^;{(]*?\b(ps_\w+)\(", text, re.MULTILINE)
+    types = re.findall(r"^typedef [^;{]*?\b(ps_\w+)(?: __attribute__.*)?;", text, re.MULTILINE)
+    return {*functions, *types}
+
+
+@pytest.mark.parametrize("isa", [name for name, row in ISAS.items() if row.language == "c"])
+def test_headers_of_transforms_have_names_of_their_own(isa: str) -> None:
+    for stored, names in WINOGRAD.items():
+        own = defined_in("\n".join(map(microkernels.header, names)))
+        assert len(own) > 20
+        assert not own & defined_in(headers(HeaderSet(isa, w=stored)))
+
+
 def test_headers_that_sets_share_serve_all_of_them() -> None:
     for isa in ("rvv128", "rvv256"):
         text = headers(HeaderSet(isa, "i16", "u8", "s8"))

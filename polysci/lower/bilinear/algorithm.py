@@ -76,10 +76,13 @@ class Bilinear(Algorithm[BilinearPlan]):
     ) -> list[Candidate]:
         """The schedules of least predicted time, ties by their text.
 
-        Raises UnsupportedError for a problem that it refuses or where nothing fits.
+        Where blocks are too small to share, one thread computes them. Raises UnsupportedError for
+        a problem that it refuses or where nothing fits.
         """
         every: dict[str, Candidate] = {}
-        for schedule in schedules(product_of(problem), context):
+        product = product_of(problem)
+        shared = [*schedules(product, context)]
+        for schedule in shared or schedules(product, replace(context, threads=1)):
             try:
                 plan = resolve(problem, schedule, context.threads)
             except PolysciError:

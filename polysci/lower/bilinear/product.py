@@ -98,12 +98,14 @@ def _matmul_rules(problem: Matmul) -> Rules:
 
 
 def _convolution_rules(conv: Conv2d) -> Rules:
-    whole = (conv.P, conv.Q) == (conv.H, conv.W)
+    point = (conv.R, conv.S, *conv.stride, *conv.pad) == (1, 1, 1, 1, 0, 0)
+    image, output = (conv.H, conv.W), (conv.P, conv.Q)
     return [
         ("dtype", conv.dtype, conv.dtype == "f32", "f32"),
         ("filter", (conv.R, conv.S), (conv.R, conv.S) == (1, 1), "(1, 1)"),
         ("stride", conv.stride, conv.stride == (1, 1), "(1, 1)"),
-        ("pad", conv.pad, conv.pad == (0, 0) and whole, "(0, 0)"),
+        ("pad", conv.pad, conv.pad == (0, 0), "(0, 0)"),
+        ("output", output, output == image or not point, str(image)),
         ("groups", conv.groups, conv.groups == 1, "1"),
         ("layout", conv.layout, conv.layout == "nhwc", "nhwc"),
         *_size_rules(NHW=conv.N * conv.H * conv.W, C=conv.C, K=conv.K),

@@ -317,12 +317,14 @@ def rank_schedules(
     """The ``count`` schedules of least predicted time (None: all), ties by their text.
 
     ``name`` is that of their transform. At most a fourth of them share tile and kernel, so that an
-    error of the model does not decide for all. Raises UnsupportedError for a problem without a
-    Winograd transform.
+    error of the model does not decide for all. Where there is one block, too small to share, one
+    thread computes it. Raises UnsupportedError for a problem without a Winograd transform.
     """
     conv = convolution(problem)
     every: dict[str, Candidate] = {}
-    for schedule in schedules(problem, context.target.isa.name, context.threads, name):
+    isa = context.target.isa.name
+    shared = [*schedules(problem, isa, context.threads, name)]
+    for schedule in shared or schedules(problem, isa, 1, name):
         plan = resolve(problem, schedule, context.threads)
         if exceeds_l2(plan, context):
             schedule = schedule.having(Ahead())
