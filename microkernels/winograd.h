@@ -90,13 +90,6 @@ PS_SMALL int64_t ps_winograd_span(ps_winograd g, int64_t run)
     return (run / side * ps_tile_pitch(g) + ps_tile_overlap(g)) * side;
 }
 
-/* Where a box has the first pixel of tile j of a run, whose tiles are `pitch` pixels apart if none
- * lies between them: pixels of a tile are `side` apart. */
-PS_SMALL int64_t ps_winograd_in_box(int64_t j, int64_t pitch, int64_t side)
-{
-    return j / side * pitch * side + j % side;
-}
-
 /* The first pixel of a tile of y. */
 PS_SCALAR int64_t ps_tile_row(ps_winograd g, int64_t tile)
 {
@@ -164,8 +157,8 @@ PS_INLINE void ps_winograd_line(ps_winograd g, float *restrict to, const float *
     }
 }
 
-/* V of a run of tiles whose channels lie apart: rows are turned into a box first.  Without an image
- * all pixels are 0. */
+/* V of a run of tiles whose channels lie apart: rows are turned into a box first, in which pixels of a
+ * tile are `side` apart.  Without an image all pixels are 0. */
 PS_INLINE void ps_winograd_turned(ps_winograd g, const float *restrict image, float *restrict v,
                                   int64_t tile, int64_t run)
 {
@@ -184,7 +177,7 @@ PS_INLINE void ps_winograd_turned(ps_winograd g, const float *restrict image, fl
         }
         for (int64_t j = 0; j < run; ++j)
             ps_winograd_tile(g, v + j * g.v_tile + c, box,
-                             ps_winograd_in_box(j, ps_tile_pitch(g), side) * PS_LANES, line,
+                             ps_tile_start(j, ps_tile_pitch(g), side) * PS_LANES, line,
                              side * PS_LANES, 0);
     }
 }

@@ -173,7 +173,7 @@ PS_INLINE void ps_winograd_apart(ps_winograd g, const ps_winograd_end *e, float 
         const int64_t at = ps_winograd_image(g, tile) + p * g.y_row + q * g.y_col;
         for (int64_t k = 0; k < count; k += PS_LANES) {
             for (int64_t j = 0; j < run; ++j)
-                ps_winograd_back(g, box, ps_winograd_in_box(j, g.wide, side) * PS_LANES,
+                ps_winograd_back(g, box, ps_tile_start(j, g.wide, side) * PS_LANES,
                                  points + j * g.m_tile + k, e, to);
             for (int64_t i = 0; i < rows; ++i)
                 ps_winograd_leave_line(g, y, at + i * g.tall_step * g.y_row + (k0 + k) * g.y_channel,

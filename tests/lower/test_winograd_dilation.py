@@ -8,6 +8,7 @@ import pytest
 
 from polysci import tune
 from polysci.lower.algorithm import EmitOptions
+from polysci.lower.choice import candidates
 from polysci.lower.winograd.algorithm import BOX, RUN, estimate, turned_pixels
 from polysci.lower.winograd.plan import resolve
 from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d
@@ -101,7 +102,7 @@ FAULTS = {
     "writes neighbours": ("j += piece, col += g.wide_step)", "j += piece, col += piece)"),
     "reads left of the image": ("low = ps_least(ps_most(0, -col), piece)", "low = 0"),
     "writes right of the image": ("real = ps_least(piece, end - col)", "real = piece"),
-    "tiles of a box in another order": ("j / side * pitch * side + j % side", "j * pitch"),
+    "tiles of a box in another order": ("ps_tile_start(j, g.wide, side)", "j * g.wide"),
 }
 
 
@@ -151,3 +152,9 @@ def test_blocks_that_cut_groups_are_predicted_to_take_longer() -> None:
     plan = resolve(problem, parse("t:12 winograd(4) > brgemm_avx512_f32_6x64"))
     whole, cut = (estimate(replace(plan, t=tiles), context).into for tiles in (12, 11))
     assert cut > 1.1 * whole
+
+
+def test_auto_takes_it_where_many_channels_meet() -> None:
+    problem = Conv2d(N=1, C=256, H=65, W=65, K=256, R=3, S=3, pad=4, dilation=4, layout="nchw")
+    best, *_ = candidates(problem, fixed_context(problem), 1, "auto")
+    assert best.schedule.transform and best.schedule.transform.name == "winograd"
