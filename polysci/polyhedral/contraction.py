@@ -412,13 +412,16 @@ def _depth_rank(dim: Dim, rows: Sequence[str], a: Operand) -> tuple[bool, int, b
 def run_along_storage(contraction: Contraction, strides: Sequence[int]) -> Contraction:
     """Return the sums with k along the reduction whose steps lie nearest in A.
 
-    A kernel that takes one element of A at a time runs along that one, where A lies.
+    A kernel that takes one element of A at a time runs along that one, where A lies, and along any
+    other one where k has a single step.
     """
     offset = contraction.a.offset(strides)
     steps = {d.name: abs(offset.coef(d.name)) for d in contraction.dims if d.extent > 1}
-    deep = [d.name for d in contraction.by_role("k") if d.name in steps]
+    deep = contraction.by_role("k")
     others = [steps[d.name] for d in contraction.by_role("br") if steps.get(d.name)]
-    if not contraction.packs_b or not deep or not others or steps[deep[0]] < min(others):
+    if not contraction.packs_b or not deep or not others:
+        return contraction
+    if steps.get(deep[0].name, max(others)) < min(others):
         return contraction
     dims = (replace(d, role="br") if d.role == "k" else d for d in contraction.dims)
     return replace(contraction, dims=tuple(dims))

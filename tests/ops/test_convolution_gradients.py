@@ -148,8 +148,9 @@ def test_the_roles_of_backward_data_follow_from_the_accesses() -> None:
     assert roles.clipped and str(roles.out) == "I[n][c][2*p + r - 1][2*q + s - 1]"
 
 
-def test_the_roles_of_backward_weights_follow_from_the_accesses() -> None:
-    _, roles, _ = model_of(parse_problem("bwd_w mb4ic5ih7oc9kh3ph1"))
+@pytest.mark.parametrize("images", [1, 4])
+def test_the_roles_of_backward_weights_follow_from_the_accesses(images: int) -> None:
+    _, roles, _ = model_of(parse_problem(f"bwd_w mb{images}ic5ih7oc9kh3ph1"))
     assert str(roles) == "m=(c,r,s) n=k br=(n,p,q)"
     assert roles.packs_b and roles.padded
     assert (roles.a.array, roles.b.array, roles.out.array) == ("I", "O", "W")
@@ -237,9 +238,10 @@ def test_pixels_side_by_side_are_one_run(words: str, steps: str, run: str) -> No
 
 
 @pytest.mark.exhaustive
-def test_copies_keep_the_channels_of_a_call_side_by_side() -> None:
+@pytest.mark.parametrize("images", [1, 16])
+def test_copies_keep_the_channels_of_a_call_side_by_side(images: int) -> None:
     """Where no channel's pixels are neighbours, a kernel's rows are read from panels of them."""
-    problem, target = parse_problem("bwd_w mb16ic512ih14oc512kh1"), detect("portable")
+    problem, target = parse_problem(f"bwd_w mb{images}ic512ih14oc512kh1"), detect("portable")
     _, roles, strides = model_of(problem)
     (choice,) = candidates(problem, Context(roles, strides, target, assume_rates(target), 1), 1)
     rows = choice.schedule.tile({d.name: d.extent for d in roles.dims})["c"]

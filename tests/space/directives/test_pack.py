@@ -15,6 +15,7 @@ from polysci.target.machine import assume_rates
 from polysci.target.microkernels import lanes
 
 GRADIENT = "bwd_w mb3ic13ih9oc20oh9kh1ph0"
+ONE_IMAGE = "bwd_w mb1ic13ih9oc20oh9kh3ph1"
 STRIDED = "bwd_w mb2ic9ih11oc17oh6kh3sh2ph1"
 
 
@@ -31,6 +32,7 @@ STRIDED = "bwd_w mb2ic9ih11oc17oh6kh3sh2ph1"
         (GRADIENT, "n:2 k:{} pack(B) c:6", 1),
         (GRADIENT, "private(C) n* p:2 pack(B) k:{} c:6", 2),
         (STRIDED, "n p pack(B) k:{} r c:6 s", 1),
+        (ONE_IMAGE, "p:4 pack(A) pack(B) k:{} r c:6 s", 1),
         (STRIDED, "c:6* k:{}* pack(B) r s", 2),
     ],
 )
@@ -123,12 +125,18 @@ def test_each_turn_of_parallel_loops_that_leave_b_alone_copies_its_part_again() 
     assert many > 1.1 * few
 
 
-@pytest.mark.exhaustive
-def test_copies_of_channels_lie_in_panels() -> None:
+@pytest.mark.parametrize(
+    ("text", "loops"),
+    [
+        pytest.param(GRADIENT, "n p:4", marks=pytest.mark.exhaustive),
+        (GRADIENT.replace("mb3", "mb1"), "p:4"),
+    ],
+)
+def test_copies_of_channels_lie_in_panels(text: str, loops: str) -> None:
     """A call reads the channels of its rows alone, in pixels that follow each other."""
-    problem = parse_problem(GRADIENT)
-    schedule = Schedule.parse("n p:4 pack(A) k:8 c:6 > brgemm_portable_f32_6x8")
-    text = emit(problem, schedule).text
-    assert ".panel = 6, .panel_size = 216" in text and "A, B, 36, 6)" in text
+    problem = parse_problem(text)
+    schedule = Schedule.parse(f"{loops} pack(A) k:8 c:6 > brgemm_portable_f32_6x8")
+    code = emit(problem, schedule).text
+    assert ".panel = 6, .panel_size = 216" in code and "A, B, 36, 6)" in code
     for verdict in check(problem, [schedule]):
         assert verdict.passed, verdict.fault
