@@ -316,9 +316,9 @@ POOLS: Final[Mapping[str, Pool]] = MappingProxyType(
         "pthread": Pool(
             "{0} threads: the one that calls it,\n * and those that {1}_new starts and {1}_free "
             "ends. These spin for about 0.1 ms\n * (-DPS_SPINS=N: N turns), then sleep until the "
-            "next run; those that share\n * a CPU with another sleep at once. On Linux "
-            "-DPS_BIND=PS_SPREAD has each begin the\n * first run on a CPU of its own, PS_PIN stay "
-            "there. A child of fork has none of them",
+            "next run; those that share\n * a CPU with another sleep at once. On Linux each begins "
+            "its first run on a CPU of its\n * own (-DPS_BIND=PS_PIN: and stays there, PS_FREE: "
+            "where the system puts it). A child\n * of fork has none of them",
             "#include <pthread.h>\n#include <signal.h>\n",
             "    ps_pool pool;\n",
             "    run_together(&context->pool, &m);\n",

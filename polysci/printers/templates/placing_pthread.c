@@ -4,7 +4,7 @@
 #define PS_SPREAD 2
 #define PS_PIN 3
 #ifndef PS_BIND
-#define PS_BIND PS_FREE
+#define PS_BIND PS_SPREAD
 #endif
 #if PS_BIND != PS_FREE && PS_BIND != PS_SPREAD && PS_BIND != PS_PIN
 #error "PS_BIND: expected PS_FREE, PS_SPREAD or PS_PIN"
