@@ -109,7 +109,10 @@ def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
         raise SpecError(f"--isa {arguments.isa}: nothing of it runs here; it needs -o DIR")
     if arguments.python:
         raise SpecError(f"--isa {arguments.isa}: a package holds code that runs here, of this CPU")
-    return [SearchTarget(target, machine, "estimate")]
+    search_target = SearchTarget(target, machine, "estimate")
+    if not arguments.machine:
+        shared.say_unmeasured(search_target)
+    return [search_target]
 
 
 def target_options(target: SearchTarget, arguments: argparse.Namespace) -> CompileOptions:

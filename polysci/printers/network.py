@@ -295,7 +295,8 @@ class Pool:
 
     ``threads`` is what the header says of them, ``includes`` what the code includes, ``member`` a
     member of contexts, ``run`` a run, ``start`` and ``end`` statements for it, ``types``,
-    ``header`` and ``functions`` templates of declarations and of public functions.
+    ``header`` and ``functions`` templates of declarations and of public functions, ``placing`` of
+    what finds CPUs for threads.
     """
 
     threads: str
@@ -307,6 +308,7 @@ class Pool:
     types: str = ""
     header: str = ""
     functions: str = ""
+    placing: str = ""
 
 
 POOLS: Final[Mapping[str, Pool]] = MappingProxyType(
@@ -314,14 +316,16 @@ POOLS: Final[Mapping[str, Pool]] = MappingProxyType(
         "pthread": Pool(
             "{0} threads: the one that calls it,\n * and those that {1}_new starts and {1}_free "
             "ends. These spin for about 0.1 ms\n * (-DPS_SPINS=N: N turns), then sleep until the "
-            "next run; those that share\n * a CPU with another sleep at once. A child of fork has "
-            "none of them",
+            "next run; those that share\n * a CPU with another sleep at once. On Linux each begins "
+            "its first run on a CPU of its\n * own (-DPS_BIND=PS_PIN: and stays there, PS_FREE: "
+            "where the system puts it). A child\n * of fork has none of them",
             "#include <pthread.h>\n#include <signal.h>\n",
             "    ps_pool pool;\n",
             "    run_together(&context->pool, &m);\n",
             "    if (!start_pool(&context->pool)) {\n        {0}_free(context);\n"
             "        return 0;\n    }\n",
             "    end_pool(&context->pool);\n",
+            placing="placing_pthread.c",
         ),
         "callback": Pool(
             "the threads of a pool of the\n * caller's, {0} at most, or the calling thread: see "
@@ -370,6 +374,7 @@ def pool_values(pool: str, threads: int, name: str) -> dict[str, str]:
         return _fill(template, common) if template else ""
 
     common["WAITING"] = fill(f"waiting_{pool}.c")
+    common["PLACING"] = fill(row.placing)
     return {
         "POOL_INCLUDES": row.includes,
         "TEAM_CODE": fill("team.c"),

@@ -179,6 +179,24 @@ def test_a_described_machine(model: Path, tmp_path: Path) -> None:
     assert told.returncode == 2 and "--level patient: nothing runs on a described" in told.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("compile", "mlp:4x16x8"), ("export", "mb1ic3ih4oc8kh3"), ("optimize", "mb1ic3ih4oc8kh3")],
+    ids=lambda words: words[0],
+)
+def test_commands_say_that_nothing_is_measured(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Where the CPU does not run the code; elsewhere the level does what it says."""
+    other = "neon" if X86 else "avx2"
+    there, here = (
+        () if words[0] == "optimize" else ("-o", tmp_path / name) for name in ("there", "here")
+    )
+    told = polysci(*words, "--isa", other, "--level", "measure", *there)
+    note = f"{other}: this CPU does not run it: the model chooses unmeasured"
+    assert told.returncode == 0 and told.stderr.splitlines().count(note) == 1, told.stderr
+    own = polysci(*words, "--isa", "portable", "--level", "estimate", *here)
+    assert own.returncode == 0 and "unmeasured" not in own.stderr, own.stderr
+
+
 def test_what_makes_no_sense_is_refused(model: Path, tmp_path: Path) -> None:
     out = ["-o", str(tmp_path / "net")]
     other = "neon" if X86 else "avx2"

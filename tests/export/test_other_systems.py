@@ -19,8 +19,8 @@ FLAGS = ("-std=c11", "-O1", "-fopenmp-simd", "-ffp-contract=off", *WARNINGS)
     ("system", "isa", "options"),
     [
         ("x86_64-windows-gnu", "avx2", ()),
-        ("x86_64-linux-musl", "avx512", ("--packed-weights",)),
-        ("aarch64-macos", "neon", ()),
+        ("x86_64-linux-musl", "avx512", ("--packed-weights", "--threads", "pthread:2")),
+        ("aarch64-macos", "neon", ("--threads", "pthread:2")),
     ],
 )
 def test_a_network_compiles(

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 
+from polysci.export import web_project
 from polysci.export.wasm_binary import custom_section, pages_of_import
 from polysci.network.compiled import compile_network
 from tests.export.test_thread_pools import convolutions, steps_and_updates
@@ -29,6 +30,14 @@ from tests.support.kernelunit import ROOT
 
 pytestmark = pytest.mark.skipif("POLYSCI_ISA" in os.environ, reason="code above a cap is refused")
 SCRIPT = ROOT / "tests/data/web_threads.mjs"
+FAULTS = ROOT / "tests/data/web_faults.mjs"
+# Ahead of a thread's part of a run: by the first number of x it traps, or leaves the memory.
+FAULT = """\
+    const float first = *(const float *)m.in[0];
+    if (first == (thread ? 1000 : -1000) * (thread ? (float)thread : 1))
+        thread == 2 ? (void)(*(volatile char *)0xfffffff0u = 1) : __builtin_trap();
+    share(&m);
+"""
 OWNER = """\
 <!doctype html><html><head><link rel="icon" href="data:,"></head><body><p id="said">...</p>
 <script type="module">
@@ -43,6 +52,17 @@ const x = Float32Array.from({ length: 256 }, (_, i) => Math.sin(i));
 const results = nets.map((net) => Array.from({ length: 20 }, () => net.run({ x }).y.join()));
 for (const net of nets) net.close();
 postMessage(`${nets.map((net) => net.threads)} ${new Set(results.flat()).size}`);
+"""
+ENDS = """\
+import { setTimeout } from "node:timers/promises";
+import { load } from "./net.js";
+const net = await load({ threads: 2 });
+await setTimeout(300);
+try {
+  net.run({ x: new Float32Array(256) });
+} catch (error) {
+  console.log(error.message);
+}
 """
 ISOLATED = "Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp"
 
@@ -173,6 +193,62 @@ def test_a_thread_that_does_not_start_is_told(project: Path, tmp_path: Path) -> 
     (out / "net.worker.js").unlink()
     ran = wasm.node(out / "selftest.mjs")
     assert ran.returncode == 1 and "load: a thread does not start: Cannot find" in ran.stderr
+
+
+def test_a_thread_that_fails_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells why, in whichever thread that was, and so does every later run."""
+    build = web_project.build_module
+
+    def faulty(files: Mapping[str, str], *given: Any, **named: Any) -> bytes:
+        changed = {path: text.replace("    share(&m);\n", FAULT) for path, text in files.items()}
+        assert changed != files
+        return build(changed, *given, **named)
+
+    monkeypatch.setattr(web_project, "build_module", faulty)
+    out = written(tiny(), tmp_path, "--threads", "3")
+    ran = wasm.node(FAULTS, out / "net.js", "3")
+    assert ran.returncode == 0, ran.stderr
+    for told in (tried := json.loads(ran.stdout)):
+        fault = "memory access out of bounds" if told["first"] == 2000 else "unreachable"
+        reason = f"run: this network has failed, load it again: RuntimeError: {fault}"
+        assert told["told"] == [True, reason, reason, reason]
+    assert [(told["threads"], told["first"]) for told in tried] == [
+        (1, -1000), (2, -1000), (2, 1000), (3, -1000), (3, 1000), (3, 2000), (3, 1000),
+    ]  # fmt: skip
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("process.exit(3);", "it ended with code 3"),
+        ("throw new RangeError('no memory');", "RangeError: no memory"),
+    ],
+)
+def test_a_thread_that_ends_at_its_start_is_told(
+    fault: str, reason: str, project: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "net"
+    shutil.copytree(project, out)
+    text, line = (out / "net.worker.js").read_text(), "exports.__stack_pointer.value = stack;"
+    assert line in text
+    (out / "net.worker.js").write_text(text.replace(line, fault, 1))
+    ran = wasm.node(out / "selftest.mjs")
+    assert ran.returncode == 1 and f"load: a thread does not start: {reason}" in ran.stderr
+
+
+@pytest.mark.exhaustive
+def test_a_thread_that_ends_between_runs_is_told(project: Path, tmp_path: Path) -> None:
+    out = tmp_path / "net"
+    shutil.copytree(project, out)
+    text = (out / "net.worker.js").read_text()
+    work = "exports.work(worker); //"
+    assert work in text
+    (out / "net.worker.js").write_text(text.replace(work, "process.exit(3); //"))
+    (out / "ends.mjs").write_text(ENDS)
+    ran = wasm.node(out / "ends.mjs")
+    reason = "run: this network has failed, load it again: a thread has ended: it ended with code 3"
+    assert (ran.stdout, ran.stderr) == (f"{reason}\n", "")
 
 
 @pytest.mark.exhaustive

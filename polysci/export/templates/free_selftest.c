@@ -12,7 +12,9 @@
 
 #include <math.h>
 @?CALLBACK@
-#ifndef ON_BOARD
+#ifdef ON_BOARD /* which has one thread */
+#define run_parts run_in_turn
+#else
 #include <pthread.h>
 #endif
 @/CALLBACK@

@@ -288,9 +288,7 @@ static int filled(const port *p, void *array, const char *path)
 @/INPUTS@
 @?CALLBACK@
 
-#ifdef ON_BOARD /* which has one thread */
-#define run_parts run_in_turn
-#else
+#ifndef ON_BOARD /* which has one thread */
 /* A pool: a thread for each part but the first. One that keeps its threads is faster. */
 typedef struct {
     @NAME@_part *part;

@@ -45,4 +45,10 @@ EXPORT("stack") void *stack(int worker) { return stacks[worker - 1] + STACK; }
 
 EXPORT("workers") void workers(int threads, int awake) { @NAME@_use_workers(context, threads, awake); }
 EXPORT("work") void work(int worker) { @NAME@_work(context, worker); }
+
+/* Why a worker has failed, a text: its stack has room for it. */
+EXPORT("fault") char *fault(int worker) { return stacks[worker - 1]; }
+
+EXPORT("fail") void fail(int worker) { @NAME@_fail(context, worker); }
+EXPORT("failed") int failed(void) { return @NAME@_failed(context); }
 @/THREADED@

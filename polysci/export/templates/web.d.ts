@@ -27,7 +27,7 @@ export interface Network {
   readonly outputs: readonly Port[];
   /** How many threads share each run. */
   readonly threads: number;
-  /** Throws TypeError or RangeError that names the input and what was expected, Error after close(). */
+  /** Throws TypeError or RangeError that names the input and what was expected, Error after close() and where a thread has failed. */
   run(inputs: Inputs@?SINGLE@ | @SINGLE_ARRAY@@/SINGLE@): Outputs;
 @?STATE@
   /** Begin anew: the next run finds the state as it is before the first. */

@@ -113,7 +113,7 @@ function maySleep() {
   }
 }
 
-/* A thread that waits for runs: it is there once the promise is. */
+/* A thread that waits for runs: it is there once the promise is; `lost` is why it ended by itself. */
 async function startWorker(task) {
   let worker, listen;
   if (inNode()) {
@@ -124,18 +124,19 @@ async function startWorker(task) {
     worker = new Worker(new URL("./@NAME@.worker.js", import.meta.url), { type: "module" });
     listen = (event, call) => worker.addEventListener(event, call, { once: true });
   }
-  try {
-    await new Promise((done, fail) => {
-      listen("message", (told) => ((told.data ?? told) ? fail(new Error(told.data ?? told)) : done()));
-      listen("error", (error) => fail(new Error(error.message || "@NAME@.worker.js cannot be loaded")));
-      worker.postMessage(task);
-    });
-  } catch (error) {
+  const lost = new Promise((done) => {
+    listen("error", (error) => done(error.message || "@NAME@.worker.js cannot be loaded"));
+    listen("exit", (code) => done(`it ended with code ${code}`)); // of Node
+  });
+  const told = new Promise((done) => listen("message", (told) => done(told.data ?? told)));
+  worker.postMessage(task);
+  const fault = await Promise.race([told, lost]);
+  if (fault) {
     worker.terminate();
-    throw error;
+    throw new Error(fault);
   }
   worker.unref?.(); // Node ends though it waits
-  return worker;
+  return { worker, lost };
 }
 
 /* The threads beside this one. */
@@ -146,7 +147,7 @@ async function startWorkers(threads, module, memory, exports) {
   const workers = tried.filter(({ value }) => value).map(({ value }) => value);
   const failed = tried.find(({ reason }) => reason);
   if (failed) {
-    for (const worker of workers) worker.terminate();
+    for (const { worker } of workers) worker.terminate();
     throw new Error(`load: a thread does not start: ${failed.reason.message}`, { cause: failed.reason });
   }
   exports.workers(threads, threads > 1 && !maySleep());
@@ -235,6 +236,7 @@ class Network {
   #exports;
   #memory;
   #workers;
+  #ended = "";
   inputs = portsOf(INPUTS);
   outputs = portsOf(OUTPUTS);
 
@@ -243,13 +245,19 @@ class Network {
     this.#memory = memory;
     this.#workers = workers;
     this.threads = 1 + workers.length;
+    for (const { lost } of workers) lost.then((why) => this.#fail(`a thread has ended: ${why}`));
   }
 
   /* The results by name, each an array of its own; `given` are arrays by name, or the only one. */
   run(given) {
     const { run } = this.#open("run"), arrays = arraysOf(given);
     arrays.forEach((array, at) => this.#view("input", INPUTS[at], at).set(array));
-    run();
+    try {
+      run();
+    } catch (error) {
+      this.#fail(`${error}`);
+      throw new Error(`run: ${this.#ended}`, { cause: error });
+    }
     const results = OUTPUTS.map((port, at) => this.#view("output", port, at).slice());
 @?DYNAMIC@
     OUTPUTS.forEach((port, at) => {
@@ -268,13 +276,29 @@ class Network {
 
   /* End the threads and give back the memory. */
   close() {
-    for (const worker of this.#workers) worker.terminate();
+    this.#end("this network is closed");
+  }
+
+  #end(why) {
+    if (this.#ended) return;
+    this.#ended = why;
+    for (const { worker } of this.#workers) worker.terminate();
     this.#workers = [];
     this.#exports = this.#memory = undefined;
   }
 
+  /* Nothing runs any more: threads are not where a run begins, nor is the memory as it left it. */
+  #fail(why) {
+    if (this.#ended) return;
+@?THREADED@
+    const worker = this.#exports.failed();
+    if (worker) why = textAt(this.#memory.buffer, this.#exports.fault(worker) >>> 0);
+@/THREADED@
+    this.#end(`this network has failed, load it again: ${why}`);
+  }
+
   #open(call) {
-    if (!this.#exports) throw new Error(`${call}: this network is closed`);
+    if (this.#ended) throw new Error(`${call}: ${this.#ended}`);
     return this.#exports;
   }
 

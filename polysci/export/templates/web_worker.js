@@ -10,7 +10,14 @@ async function begin({ module, memory, worker, stack }, tell) {
     return;
   }
   tell("");
-  exports.work(worker); // until it is terminated
+  try {
+    exports.work(worker); // until it is terminated
+  } catch (error) { // the threads that wait for this one read why
+    const text = new TextEncoder().encode(`${error}`).slice(0, 1000);
+    new Uint8Array(memory.buffer, exports.fault(worker) >>> 0).set([...text, 0]);
+    exports.__stack_pointer.value = stack;
+    exports.fail(worker);
+  }
 }
 
 if (globalThis.process?.versions?.node !== undefined) {

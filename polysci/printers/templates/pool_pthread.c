@@ -1,4 +1,5 @@
 
+@PLACING@
 /* Threads of a context beside the one that runs it: they wait for its runs. */
 enum { THREADS = @COUNT@ };
 struct ps_pool;
@@ -12,6 +13,7 @@ typedef struct ps_pool {
     atomic_uint runs;   /* how many have begun */
     const ps_memory *m; /* of the last one; null: no more come */
     int started;
+    ps_places places;
     ps_worker workers[THREADS - 1];
 } ps_pool;
 
@@ -29,8 +31,11 @@ static void *worked(void *given)
 {
     const ps_worker *worker = given;
     ps_pool *pool = worker->pool;
+    take_place(&pool->places, (int)worker->thread - 1);
     for (unsigned run = 0;; ++run) {
         ps_await(&pool->meeting, &pool->runs, run, worker->thread);
+        if (!run)
+            leave_place(&pool->places);
         if (!pool->m)
             return 0;
         part_of(pool, worker->thread);
@@ -51,6 +56,7 @@ static int start_pool(ps_pool *pool)
     sigfillset(&all);
     pthread_mutex_init(&pool->meeting.lock, 0);
     pthread_cond_init(&pool->meeting.moved, 0);
+    find_places(&pool->places);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (; pool->started < THREADS - 1; ++pool->started) {
         ps_worker *worker = &pool->workers[pool->started];

@@ -13,3 +13,14 @@ void @NAME@_work(@NAME@_context *context, int thread)
         part_of(pool, thread);
     }
 }
+
+void @NAME@_fail(@NAME@_context *context, int thread)
+{
+    ps_meeting *at = &context->pool.meeting;
+    int none = 0;
+    atomic_compare_exchange_strong(&at->failed, &none, thread);
+    ps_advance(at, &at->turn);
+    ps_advance(at, &context->pool.runs);
+}
+
+int @NAME@_failed(@NAME@_context *context) { return atomic_load(&context->pool.meeting.failed); }

@@ -5,10 +5,11 @@ typedef struct {
     int awake; /* the first thread is one of a page, which may not sleep */
     char apart[64]; /* of the line that waiting threads read */
     atomic_uint turn;
+    atomic_int failed; /* a worker that comes no more, or 0 */
 } ps_meeting;
 
 /* Returns when the word is another one. */
-static void ps_await(ps_meeting *at, atomic_uint *word, unsigned old, int64_t thread)
+static void ps_sleep(ps_meeting *at, atomic_uint *word, unsigned old, int64_t thread)
 {
     const int awake = !thread && at->awake;
     for (int i = 0; awake || i < TURNS; i += !awake)
@@ -18,6 +19,21 @@ static void ps_await(ps_meeting *at, atomic_uint *word, unsigned old, int64_t th
     while (atomic_load(word) == old)
         (void)__builtin_wasm_memory_atomic_wait32((int *)word, (int)old, -1);
     atomic_fetch_sub(&at->sleepers, 1);
+}
+
+/* A thread that waits for one that has failed is to fail, too: it traps. */
+static void ps_check(ps_meeting *at)
+{
+    if (atomic_load(&at->failed))
+        __builtin_trap();
+}
+
+/* Returns when the word is another one. Whoever fails says so before it moves the word. */
+static void ps_await(ps_meeting *at, atomic_uint *word, unsigned old, int64_t thread)
+{
+    ps_check(at);
+    ps_sleep(at, word, old, thread);
+    ps_check(at);
 }
 
 /* The word moves on: whoever awaits it sees it, or counts among the sleepers. */
