@@ -59,17 +59,35 @@ PS_SMALL int64_t ps_tile_pitch(ps_winograd g) { return g.wide * g.wide_stride; }
 
 PS_SMALL int64_t ps_tile_overlap(ps_winograd g) { return g.columns - ps_tile_pitch(g); }
 
-/* Tiles that are turned together, at most: those of one pixel across are many. */
+/* Tiles that are turned together, at most: whole groups of those that lie side by side, or a part of
+ * one; those of one pixel across are many. */
 PS_SMALL int64_t ps_winograd_most(ps_winograd g)
 {
-    const int64_t fit = (PS_BOX / g.rows - ps_tile_overlap(g)) / ps_tile_pitch(g);
-    return ps_least(g.wide == 1 ? 4 * PS_RUN : PS_RUN, fit);
+    const int64_t step = g.wide_step, fit = PS_BOX / g.rows, most = g.wide == 1 ? 4 * PS_RUN : PS_RUN;
+    const int64_t groups = ps_least(most / step, (fit / step - ps_tile_overlap(g)) / ps_tile_pitch(g));
+    return groups > 0 ? groups * step : ps_least(most, fit / g.columns);
 }
 
-/* Tiles from `tile` on, `last` at most, that lie in one row of an image, to be turned together. */
+/* Tiles from `tile` on, `last` at most, that lie in one row of an image, to be turned together: whole
+ * groups, or a part of one. */
 PS_SCALAR int64_t ps_winograd_run(ps_winograd g, int64_t tile, int64_t last)
 {
-    return ps_least(ps_least(ps_winograd_most(g), last - tile), g.across - tile % g.across);
+    const int64_t step = g.wide_step, col = tile % g.across;
+    const int64_t run = ps_least(ps_least(ps_winograd_most(g), last - tile), g.across - col);
+    return col % step == 0 && run >= step ? run / step * step : ps_least(run, step - col % step);
+}
+
+/* How many neighbours a run has of those that lie side by side. */
+PS_SMALL int64_t ps_winograd_side(ps_winograd g, int64_t run)
+{
+    return run % g.wide_step == 0 ? g.wide_step : run;
+}
+
+/* Pixels of x along a row of a run. */
+PS_SMALL int64_t ps_winograd_span(ps_winograd g, int64_t run)
+{
+    const int64_t side = ps_winograd_side(g, run);
+    return (run / side * ps_tile_pitch(g) + ps_tile_overlap(g)) * side;
 }
 
 /* The first pixel of a tile of y. */
@@ -122,33 +140,45 @@ PS_INLINE void ps_winograd_direct(ps_winograd g, const float *restrict x, float 
     }
 }
 
-/* V of a run of tiles whose channels lie apart: rows are turned into a box first.  Columns of a
- * tile are neighbours.  Without an image all pixels are 0. */
+/* A row of a box: `wide` pixels of a row of x from col on, turned; zeros outside of it, or without
+ * one.  Each `piece` of neighbours lies wide_step behind the one before. */
+PS_INLINE void ps_winograd_line(ps_winograd g, float *restrict to, const float *restrict row,
+                                int64_t col, int64_t wide, int64_t piece, int64_t channels)
+{
+    for (int64_t j = 0; j < wide; j += piece, col += g.wide_step, to += piece * PS_LANES) {
+        const int64_t low = ps_least(ps_most(0, -col), piece);
+        const int64_t high = ps_most(low, ps_least(piece, g.width - col));
+        for (int64_t i = 0; i < piece; ++i)
+            if (!row || i < low || i >= high)
+                ps_store(to + i * PS_LANES, ps_zero());
+        if (row && low < high)
+            ps_turn(to + low * PS_LANES, PS_LANES, row + (col + low) * g.x_col, g.x_channel,
+                    high - low, channels);
+    }
+}
+
+/* V of a run of tiles whose channels lie apart: rows are turned into a box first, in which pixels of a
+ * tile are `side` apart.  Without an image all pixels are 0. */
 PS_INLINE void ps_winograd_turned(ps_winograd g, const float *restrict image, float *restrict v,
                                   int64_t tile, int64_t run)
 {
     _Alignas(64) float box[PS_BOX * PS_LANES] = {0};
-    const int64_t pitch = ps_tile_pitch(g), more = ps_tile_overlap(g);
-    const int64_t line = (ps_winograd_most(g) * pitch + more) * PS_LANES;
+    const int64_t line = ps_winograd_span(g, ps_winograd_most(g)) * PS_LANES;
     const int64_t row = ps_tile_row(g, tile) * g.tall_stride - g.top;
     const int64_t col = ps_tile_col(g, tile) * g.wide_stride - g.left;
-    const int64_t wide = run * pitch + more, low = ps_least(ps_most(0, -col), wide);
-    const int64_t high = ps_most(low, ps_least(wide, g.width - col));
+    const int64_t side = ps_winograd_side(g, run), wide = ps_winograd_span(g, run);
     for (int64_t c = 0; c < g.channels; c += PS_LANES) {
         for (int i = 0; i < g.rows; ++i) {
-            float *to = box + i * line;
             const int64_t y = row + i * g.tall_step;
-            const int real = image && y >= 0 && y < g.height && low < high;
-            for (int64_t j = 0; j < wide; ++j)
-                if (!real || j < low || j >= high)
-                    ps_store(to + j * PS_LANES, ps_zero());
-            if (real)
-                ps_turn(to + low * PS_LANES, PS_LANES,
-                        image + c * g.x_channel + y * g.x_row + (col + low) * g.x_col,
-                        g.x_channel, high - low, ps_least(PS_LANES, g.channels - c));
+            const int real = image && y >= 0 && y < g.height;
+            ps_winograd_line(g, box + i * line, real ? image + c * g.x_channel + y * g.x_row : 0,
+                             col, wide, side == g.wide_step ? wide : side,
+                             ps_least(PS_LANES, g.channels - c));
         }
         for (int64_t j = 0; j < run; ++j)
-            ps_winograd_tile(g, v + j * g.v_tile + c, box, j * pitch * PS_LANES, line, PS_LANES, 0);
+            ps_winograd_tile(g, v + j * g.v_tile + c, box,
+                             ps_tile_start(j, ps_tile_pitch(g), side) * PS_LANES, line,
+                             side * PS_LANES, 0);
     }
 }
 

@@ -143,6 +143,20 @@ PS_INLINE void ps_winograd_leave(float *restrict y, int64_t at, int64_t y_channe
     }
 }
 
+/* A row of y, from a box of `wide` pixels and PS_LANES channels of it, of which `deep` exist.  Each
+ * `piece` of neighbours lies wide_step behind the one before; pixels from `end` on are left out. */
+PS_INLINE void ps_winograd_leave_line(ps_winograd g, float *restrict y, int64_t at, int64_t end,
+                                      const float *restrict box, int64_t wide, int64_t piece,
+                                      int deep, int64_t k, const ps_winograd_end *e)
+{
+    for (int64_t j = 0, col = 0; j < wide; j += piece, col += g.wide_step) {
+        const int64_t real = ps_least(piece, end - col);
+        for (int64_t i = 0; i < real; i += PS_LANES)
+            ps_winograd_leave(y, at + (col + i) * g.y_col, g.y_channel, box + (j + i) * PS_LANES,
+                              (int)ps_least(PS_LANES, real - i), deep, k, e);
+    }
+}
+
 /* Tiles of y whose channels lie apart: a run of tiles goes through a box. */
 PS_INLINE void ps_winograd_apart(ps_winograd g, const ps_winograd_end *e, float *restrict y,
                                  const float *restrict points, int64_t first, int64_t last,
@@ -150,21 +164,22 @@ PS_INLINE void ps_winograd_apart(ps_winograd g, const ps_winograd_end *e, float 
 {
     enum { WIDE = 4 * PS_RUN };
     _Alignas(64) float box[4 * WIDE * PS_LANES];
-    const ps_winograd_place to = {WIDE * PS_LANES, PS_LANES, 0, g.tall, g.wide, PS_LANES, 1};
     for (int64_t tile = first, run; tile < last; tile += run, points += run * g.m_tile) {
         run = ps_winograd_run(g, tile, last);
+        const int64_t side = ps_winograd_side(g, run), wide = run * g.wide;
+        const ps_winograd_place to = {WIDE * PS_LANES, side * PS_LANES, 0, g.tall, g.wide, PS_LANES, 1};
         const int64_t p = ps_tile_row(g, tile), q = ps_tile_col(g, tile);
-        const int64_t wide = ps_least(run * g.wide, g.q - q), rows = ps_least(g.tall, ps_ceil_div(g.p - p, g.tall_step));
+        const int64_t rows = ps_least(g.tall, ps_ceil_div(g.p - p, g.tall_step));
         const int64_t at = ps_winograd_image(g, tile) + p * g.y_row + q * g.y_col;
         for (int64_t k = 0; k < count; k += PS_LANES) {
             for (int64_t j = 0; j < run; ++j)
-                ps_winograd_back(g, box, j * g.wide * PS_LANES, points + j * g.m_tile + k, e, to);
+                ps_winograd_back(g, box, ps_tile_start(j, g.wide, side) * PS_LANES,
+                                 points + j * g.m_tile + k, e, to);
             for (int64_t i = 0; i < rows; ++i)
-                for (int64_t j = 0; j < wide; j += PS_LANES)
-                    ps_winograd_leave(y, at + i * g.tall_step * g.y_row + j * g.y_col + (k0 + k) * g.y_channel,
-                                      g.y_channel, box + (i * WIDE + j) * PS_LANES,
-                                      (int)ps_least(PS_LANES, wide - j),
-                                      (int)ps_least(PS_LANES, count - k), k0 + k, e);
+                ps_winograd_leave_line(g, y, at + i * g.tall_step * g.y_row + (k0 + k) * g.y_channel,
+                                       g.q - q, box + i * WIDE * PS_LANES, wide,
+                                       side == g.wide_step ? wide : side,
+                                       (int)ps_least(PS_LANES, count - k), k0 + k, e);
         }
     }
 }

@@ -140,7 +140,7 @@ PS_SMALL int64_t ps_winograd_plane(ps_winograd g, int64_t image, int tap)
 
 /* The first pixel along an axis of a tile of `count` pixels; tiles of neighbouring pixels lie side
  * by side, if a filter reads every step-th. */
-PS_SMALL int64_t ps_tile_start(int64_t tile, int count, int step)
+PS_SMALL int64_t ps_tile_start(int64_t tile, int64_t count, int64_t step)
 {
     return tile / step * count * step + tile % step;
 }

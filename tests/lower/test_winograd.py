@@ -462,7 +462,7 @@ def test_exported_layers_pass_their_own_test(tmp_path: Path, isa: str, flags: st
             parse(f"winograd(4) > brgemm_{isa}_f32_3x{lanes}"),
         ),
         ExportedLayer(
-            Conv1d(N=1, C=19, W=21, K=5, S=7, pad=3, layout="nchw"),
+            Conv1d(N=1, C=19, W=21, K=5, S=7, pad=6, dilation=2, layout="nchw"),
             parse(f"winograd(2) > brgemm_{isa}_f32_3x{lanes}"),
         ),
     ]

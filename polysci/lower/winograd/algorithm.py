@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ from polysci.lower.winograd.tiles import (
     numbers_of,
     planes_of,
     refusal,
+    steps_of,
     tile_of,
     tile_sizes,
 )
@@ -65,6 +66,7 @@ LOADS: Final = (1.0, 0.75)
 EPILOGUE: Final = 4
 TURNED: Final = (8, 4)
 RUN = 8  # tiles that are turned together: PS_RUN of microkernels/winograd_in.h
+BOX = 8 * 36  # pixels of such tiles: PS_BOX
 ITEM = 4  # bytes
 BLOCKS = (1, 2, 3, 4, 6, 8, 16)  # of tiles, in register tiles
 PANELS = (1, 2, 4, 8)  # of filters
@@ -242,7 +244,7 @@ def count_work(plan: WinogradPlan) -> WinogradWork:
     conv, lanes, points, item = plan.problem, plan.kernel.lanes, plan.points, plan.stored.bytes
     full, last = divmod(plan.tiles, plan.t)
     order = [loop.dim for loop in plan.schedule.loops]
-    into, back = count_operations(plan.tile, conv.layout)
+    into, back = count_operations(plan.tile, turned_pixels(plan))
     _, first, end = plan.prefetch
     planes = planes_of(plan.origin).taps
     arriving = end - first if plan.schedule.has(Ahead) else 1
@@ -276,21 +278,47 @@ def _blocks(plan: WinogradPlan) -> tuple[tuple[int, TileCounts], ...]:
     return (full, tiles_of(plan.t)), *[(1, tiles_of(last))] * (last > 0)
 
 
-def count_operations(tile: OutputTile, layout: str) -> tuple[float, float]:
+def count_operations(tile: OutputTile, turned: tuple[float, float]) -> tuple[float, float]:
     """Return vector operations for a tile and a vector of channels: into V, and back from M.
 
-    Two of them are done at a time.
+    ``turned`` are the pixels of x and of y that are turned. Two operations are done at a time.
     """
     down, across = tile.down, tile.across
     (down_into, down_back), (across_into, across_back) = map(_pass_operations, (down, across))
     into = across.points * down_into + down.points * across_into
     back = across.points * down_back + down.m * across_back
-    more = [LOADS[0] * tile.points, LOADS[1] * tile.points + EPILOGUE * tile.pixels]
-    if layout == "nchw":
-        read = down.points * (across.m * across.stride + (across.r - across.stride) / RUN)
-        more = [own + turned * pixels for own, turned, pixels
-                in zip(more, TURNED, (read, tile.pixels), strict=True)]  # fmt: skip
-    return into + more[0], back + more[1]
+    more = LOADS[0] * tile.points, LOADS[1] * tile.points + EPILOGUE * tile.pixels
+    more_into, more_back = (
+        own + each * pixels for own, each, pixels in zip(more, TURNED, turned, strict=True)
+    )
+    return into + more_into, back + more_back
+
+
+def turned_pixels(plan: WinogradPlan) -> tuple[float, float]:
+    """Return how many pixels of x, and of y, are turned for a tile, on average.
+
+    None where channels are neighbours. Tiles of a dilated filter that lie side by side form groups:
+    pixels of whole groups are neighbours, those of a part of one are turned column by column, where
+    a vector that is not full takes as long as a full one.
+    """
+    if plan.problem.layout == "nhwc":
+        return 0.0, 0.0
+    (down, across), (_, step) = (plan.tile.down, plan.tile.across), steps_of(plan.problem)
+    fit, pitch, lanes = BOX // down.points, across.m * across.stride, plan.kernel.lanes
+    overlap = across.points - pitch
+    groups = min(RUN // step, (fit // step - overlap) // pitch)
+
+    def pixels(block: int, whole: float, columns: int) -> float:
+        shared, (near, far) = gcd(block, step), sorted((block, step))
+        cuts = (1 - shared / near) / far  # groups that blocks cut in two
+        part = min(RUN, fit // across.points, near)
+        vectors = columns * lanes * -(-part // lanes)
+        if groups > 0 and block >= step:
+            return whole + 2 * cuts * vectors
+        return (-(-near // part) / near + cuts) * vectors
+
+    read = pixels(plan.v_tiles, pitch + overlap / max(1, groups), across.points)
+    return down.points * read, down.m * pixels(plan.t, across.m, across.m)
 
 
 def _pass_operations(axis: Filtering) -> tuple[int, int]:

@@ -119,8 +119,6 @@ def refusal(problem: Problem) -> str:
             f"filter={problem.taps}: expected 1, 3, 5 or 7 taps along rows and columns, with a "
             "stride of 2 also 4 or 6, and not 1 along both"
         )
-    if problem.layout == "nchw" and problem.taps[-1] > 1 < problem.dilation[-1]:
-        wrong.append(f"dilation={problem.dilation} in nchw: expected 1 along rows, or nhwc")
     axes = zip(taps, stride, dilation, strict=True)
     if any(own > 1 < step and apart > 1 for own, step, apart in axes):
         wrong.append(f"dilation={problem.dilation}: expected 1 along axes of stride 2")

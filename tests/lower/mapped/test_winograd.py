@@ -29,6 +29,7 @@ CASES = (
     ("mb1ic6ih5iw9oc5kh3kw3ph1pw1", "nchw", COPIED.format("2,4", 3)),
     ("mb1ic4ih9iw6oc5kh3kw1ph1pw0", "nhwc", READ.format(4, 4)),
     ("mb1ic4ih7oc5kh3ph2dh1", "nhwc", COPIED.format(2, 4)),
+    ("mb1ic4ih7iw9oc5kh3kw3ph1pw3dh0dw2", "nchw", COPIED.format(4, 4)),
     ("mb1ic4ih6oc8kh5ph2", "nhwc", COPIED.format(4, 2)),
     ("mb1ic4ih5iw7oc4kh1kw7ph0pw3", "nchw", READ.format(2, 4)),
     ("conv1d mb2ic6iw17oc8kw3pw1", "nchw", COPIED.format(4, 3)),
