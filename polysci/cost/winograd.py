@@ -112,13 +112,14 @@ class WinogradCosts:
     def _call(self, rows: int) -> float:
         kernel, machine = self.work.kernel, self.context.machine
         name = f"{kernel.family}_{kernel.isa}_{kernel.compute}_{rows}x{kernel.cols}"
-        rate = machine.peak * machine.of_kernel(name, rows, kernel.vecs)
+        rate = machine.peak * kernel.lanes / self._lanes
+        rate *= machine.of_kernel(name, rows, kernel.vecs)
         fma = rows * kernel.vecs
         loads = (rows + kernel.vecs) / fma / self._coefficient("winograd_loads")
         crowd = max(1.0, loads) if fma >= self._coefficient("in_flight") else 1.0
         compute = 2.0 * rows * kernel.cols * self.work.depth / rate * crowd
         if self.work.widened:
-            slot = 2.0 * kernel.lanes / machine.peak
+            slot = 2.0 * self._lanes / machine.peak
             compute += self._coefficient("widen") * kernel.vecs * self.work.depth * slot
         events = self._coefficient("call_ns") + self._coefficient("run_ns")
         events += self._coefficient("store_ns") * fma
@@ -127,7 +128,7 @@ class WinogradCosts:
     def _transforms(self) -> tuple[float, float]:
         """Return the seconds of both transforms, which issue two operations in a FMA's time."""
         work, coefficient = self.work, self._coefficient
-        slot = 2e-9 * work.kernel.lanes / self.context.machine.peak
+        slot = 2e-9 * self._lanes / self.context.machine.peak
         far = self._rate(work.x + work.y + (work.u if self.weights_far else 0))
         moved = [coefficient("winograd_scattered") * work.halo * work.x / far, 2 * work.y / far]
         if work.block > self._held_bytes:  # V and M are written and fetched once more
@@ -185,6 +186,11 @@ class WinogradCosts:
         if size <= self.context.target.last_level.size:
             return min(machine.l3, machine.l3_all / teams) * 1e9
         return min(machine.memory, machine.memory_all / teams) * 1e9
+
+    @property
+    def _lanes(self) -> int:
+        """Numbers of a vector at the peak; narrower ones are taken to be no faster."""
+        return max(self.work.kernel.lanes, self.context.target.isa.lanes_f32)
 
     def _coefficient(self, name: str) -> float:
         return self.context.machine.coefficient(name)

@@ -47,6 +47,7 @@ from polysci.runtime.measurement import host_of
 from polysci.space.directives import Ahead
 from polysci.space.schedule import parse
 from polysci.target.host import detect
+from polysci.target.isas import ISAS
 from polysci.target.microkernels import header
 from polysci.tune.wisdom import Wisdom
 from tests.support.samples import FIXED, fixed_context, resized
@@ -110,12 +111,25 @@ def test_columns_of_a_kernel_lie_in_one_group() -> None:
     with pytest.raises(UnsupportedError, match="16 columns do not divide the 24 filters of a gro"):
         resolve(problem, wide)
     assert {plan.kernel.split("x")[-1] for plan in schedules(problem, "portable", 1)} == {"4", "8"}
-    context = replace(fixed_context(problem), target=FIXED)
+    context = fixed_context(problem)
+    narrow = {option.schedule.kernel for option in rank_schedules(problem, context)}
+    assert narrow and all(kernel.startswith("brgemm_avx2_") for kernel in narrow)
+    none = CONV.with_(groups=2, K=18)
     with pytest.raises(
-        UnsupportedError, match="no kernel of avx512 has columns that divide the 24"
+        UnsupportedError, match="no kernel for avx512 has columns that divide the 9"
     ):
-        rank_schedules(problem, context)
-    assert candidates(problem, context, 1, "auto")[0].schedule.transform is None
+        rank_schedules(none, context)
+    assert candidates(none, context, 1, "auto")[0].schedule.transform is None
+
+
+def test_narrow_vectors_are_taken_to_be_no_faster() -> None:
+    problem = CONV.with_(groups=2)
+    own = replace(FIXED, isa=ISAS["avx2"], features=ISAS["avx2"].features)
+    (alone, *_), (among, *_) = (
+        rank_schedules(problem, fixed_context(problem, target=target)) for target in (own, FIXED)
+    )
+    assert among.schedule == alone.schedule  # assumed peaks are of 8 and of 16 numbers a vector
+    assert among.seconds == pytest.approx(alone.seconds, rel=0.1)
 
 
 def test_one_block_has_one_thread() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import gcd, prod
 from types import MappingProxyType
 from typing import Any, Final
@@ -53,6 +54,7 @@ from polysci.space.directives.ahead import toggle_ahead
 from polysci.space.enumerate import even_splits
 from polysci.space.schedule import Schedule, Transform
 from polysci.target import microkernels
+from polysci.target.target import Target
 from polysci.text.tables import bytes_text
 
 # Vector operations of a pass along an axis by the points of a part, into V; back by outputs too.
@@ -346,13 +348,15 @@ def rank_schedules(
 
     ``name`` is that of their transform. At most a fourth of them share tile and kernel, so that an
     error of the model does not decide for all. Where there is one block, too small to share, one
-    thread computes it. Raises UnsupportedError for a problem without a Winograd transform.
+    thread computes it. Narrower vectors serve where groups have too few filters. Raises
+    UnsupportedError for a problem without a Winograd transform.
     """
     conv = convolution(problem)
     every: dict[str, Candidate] = {}
-    isa = context.target.isa.name
-    shared = [*schedules(problem, isa, context.threads, name)]
-    for schedule in shared or schedules(problem, isa, 1, name):
+    teams = dict.fromkeys((context.threads, 1))
+    spaces = product(_instruction_sets(context.target), teams)
+    found = ([*schedules(problem, isa, threads, name)] for isa, threads in spaces)
+    for schedule in next(filter(None, found), []):
         plan = resolve(problem, schedule, context.threads)
         if exceeds_l2(plan, context):
             schedule = schedule.having(Ahead())
@@ -362,8 +366,8 @@ def rank_schedules(
             every[str(schedule)] = Candidate(schedule, seconds)
     if not every:
         raise UnsupportedError(
-            f"{problem}: algorithm {name}: no kernel of {context.target.isa} has columns that "
-            f"divide the {conv.K // conv.groups} filters of a group"
+            f"{problem}: algorithm {name}: no kernel for {context.target.isa} has columns "
+            f"that divide the {conv.K // conv.groups} filters of a group"
         )
     ordered = sorted(
         every.values(), key=lambda candidate: (candidate.seconds, str(candidate.schedule))
@@ -378,6 +382,16 @@ def rank_schedules(
         if alike[kind] <= max(2, count // ALIKE) and len(chosen) < count:
             chosen.append(candidate)
     return chosen
+
+
+def _instruction_sets(target: Target) -> list[str]:
+    """Return a target's instruction set, and behind it the narrower ones that it runs as well."""
+    own = target.isa
+    runs = [
+        isa for isa in target.runnable
+        if isa.machine == own.machine and isa.lanes_f32 < own.lanes_f32
+    ]  # fmt: skip
+    return [isa.name for isa in (own, *sorted(runs, key=lambda isa: -isa.lanes_f32))]
 
 
 def schedules(
