@@ -177,7 +177,8 @@ def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
     refused = [fusion for fusion in prepared.fusions if not fusion.done]
     saved = bytes_text(sum(fusion.saved for fusion in done))
     lines = [f"{len(rows) - 1} group{'s' * (len(rows) != 2)}", _fit(rows, width, ())]
-    lines += ["", f"{len(done)} fusions, which save {saved} of memory traffic a run"]
+    count = "1 fusion, which saves" if len(done) == 1 else f"{len(done)} fusions, which save"
+    lines += ["", f"{count} {saved} of memory traffic a run"]
     if done:
         head: tuple[str, ...] = ("computed inside", "was", "tensor", "saves")
         lines.append(_fit([head, *map(_fusion_row, done)], width, ("tensor",)))

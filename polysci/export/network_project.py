@@ -110,7 +110,9 @@ def network_sources(network: SizedNetworks, packed: bool = False) -> NetworkSour
         return _device_sources(network, packed)
     runs = all(isinstance(own, Network) for own in network.networks)
     if packed and not runs:
-        raise SpecError(f"{network.name}: weights are packed ahead by code that runs here")
+        raise SpecError(
+            f"{network.name}: --packed-weights: weights are packed ahead by code that runs here"
+        )
     features = f"these features: {' '.join(code.isa.features) or 'none'}"
     alone = first if isinstance(first, Network) and not network.several else None
     if not packed and not (alone and _is_hardly_larger(alone)):

@@ -60,7 +60,9 @@ def resolve_algorithm(problem: Problem, algorithm: str) -> str:
         known = f"{', '.join(options())}{suggest(algorithm, options())}"
         raise SpecError(f"algorithm {algorithm!r}: expected one of {known}")
     if reason := algorithm_named(algorithm).refusal(problem):
-        raise UnsupportedError(f"{problem}: algorithm {algorithm}: {reason}")
+        raise UnsupportedError(
+            f"{problem}: algorithm {algorithm}: {reason}; {AUTO!r} computes it in another way"
+        )
     return algorithm
 
 

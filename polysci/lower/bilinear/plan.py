@@ -182,7 +182,10 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> BilinearP
         )
     scop, roles, strides = inner_model(rows, deep, columns, kernel.lanes)
     legality.check(scop, roles, inner.tile_schedule(roles.extents))
-    nest = resolve_nest(roles, strides, inner)
+    try:
+        nest = resolve_nest(roles, strides, inner)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"schedule {schedule}: products of blocks: {error}") from None
     return BilinearPlan(
         product, schedule, threads, algorithm, kernel, high, deep, wide, rows, columns, around,
         inner, roles, strides, nest,
