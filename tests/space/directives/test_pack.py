@@ -115,6 +115,12 @@ def test_large_factors_are_worth_copying_in_parts(text: str, parts: bool) -> Non
         assert seconds < shortlist.predict_seconds(context, whole)
 
 
+def test_first_choices_have_code_where_no_columns_are_neighbours() -> None:
+    problem = parse_problem("bwd_w mb16ic256ih56oc64oh56kh1ph0", "nchw")
+    for choice in candidates(problem, fixed_context(problem), 3):
+        emit(problem, choice.schedule)
+
+
 def test_a_copy_of_all_of_b_crowds_the_last_level() -> None:
     """So copying parts gains more the less L3 exceeds the problem, until twice both fit."""
     problem = parse_problem("bwd_w mb1ic64ih56oc256oh56kh1ph0")  # 3.9 MiB, and panels of 3.1
