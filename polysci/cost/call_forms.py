@@ -14,6 +14,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.directives import Ahead, Pack, Plain
+from polysci.space.directives.pack import vector_copy
 from polysci.space.directives.plain import columns_touch
 from polysci.space.enumerate import row_dims
 from polysci.space.resolve import resolve
@@ -130,10 +131,11 @@ def part_forms(context: Context, schedules: Iterable[Schedule]) -> Iterator[Sche
         for depth in sorted(places):
             form = schedule.without(Ahead).with_nest(_with_part(schedule, depth))
             try:
-                resolve(contraction, context.strides, form)
+                plan = resolve(contraction, context.strides, form)
             except (SpecError, UnsupportedError):
                 continue
-            yield form
+            if vector_copy(plan, context.strides[plan.contraction.w.array]):
+                yield form
 
 
 def _places(context: Context, schedule: Schedule) -> Iterator[int]:

@@ -350,11 +350,21 @@ def copy_transfers(nest: CostCounts) -> Count:
 
 
 def panel_transfers(nest: TrafficCounts) -> Count:
-    """Return seconds that panels of all of B, which L2 does not hold, come and go in a copy."""
+    """Return seconds that panels of all of B, which L2 does not hold, come and go in a copy.
+
+    Of a problem that fits the last level without its copy, that loses more lines the more both
+    fill of it, beyond the share that a copy may.
+    """
     panels = nest.panels()
     if not nest.contraction.packs_b or panels <= kept_copy(nest):
         return np.zeros(1)
-    return panels * seconds_to_copy(nest, panels)
+    context, size = nest.context, nest.context.target.last_level.size
+    _, l3, memory = context.rates
+    fits = not context.cold and nest.total_bytes() <= context.usable(size)
+    kept = context.machine.coefficient("copy_kept")
+    full = ((nest.total_bytes() + panels) / size - kept) / (1 - kept)
+    lost = fits * min(1.0, max(0.0, full))
+    return panels * (seconds_to_copy(nest, panels) + lost * 1e-9 * max(0.0, 1 / memory - 1 / l3))
 
 
 def pages(nest: CostCounts) -> Count:

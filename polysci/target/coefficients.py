@@ -231,7 +231,10 @@ _COPIES: Final = {
         "lines", "a line from beyond L2 between which others are skipped, in lines of a stream",
         2.0, ZEN,
     ),
-    "copy_kept": Coefficient("share", "of L2 that a fresh copy may fill and stay there", 0.5, LOST),
+    "copy_kept": Coefficient(
+        "share", "of a cache that a fresh copy may fill, of the last one beside its problem",
+        0.5, LOST,
+    ),
 }  # fmt: skip
 _PLAIN: Final = {
     "walk_ns": Coefficient(

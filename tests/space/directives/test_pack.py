@@ -1,5 +1,7 @@
 """Products whose second factor changes from call to call, with B packed part by part."""
 
+from dataclasses import replace
+
 import pytest
 
 from polysci.cost import Context, shortlist
@@ -13,6 +15,8 @@ from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.target.microkernels import lanes
+from polysci.target.target import MIB
+from tests.support.samples import FIXED, fixed_context
 
 GRADIENT = "bwd_w mb3ic13ih9oc20oh9kh1ph0"
 ONE_IMAGE = "bwd_w mb1ic13ih9oc20oh9kh3ph1"
@@ -109,6 +113,28 @@ def test_large_factors_are_worth_copying_in_parts(text: str, parts: bool) -> Non
     if parts:
         whole = Schedule.parse(str(best.schedule).replace(" pack(B)", ""))
         assert seconds < shortlist.predict_seconds(context, whole)
+
+
+def test_first_choices_have_code_where_no_columns_are_neighbours() -> None:
+    problem = parse_problem("bwd_w mb16ic256ih56oc64oh56kh1ph0", "nchw")
+    for choice in candidates(problem, fixed_context(problem), 3):
+        emit(problem, choice.schedule)
+
+
+def test_a_copy_of_all_of_b_crowds_the_last_level() -> None:
+    """So copying parts gains more the less L3 exceeds the problem, until twice both fit."""
+    problem = parse_problem("bwd_w mb1ic64ih56oc256oh56kh1ph0")  # 3.9 MiB, and panels of 3.1
+    loops = ("pack(A) k:16 c:16", "pack(A) pack(B) k:16 c:16")
+    whole, parts = (Schedule.parse(f"p:28 {its} > brgemm_avx512_f32_16x16") for its in loops)
+    gains = []
+    for mebibytes in (8, 10, 16, 64):
+        *near, last = FIXED.memories
+        memories = (*near, replace(last, size=mebibytes * MIB))
+        context = fixed_context(problem, 1, replace(FIXED, memories=memories))
+        seconds = shortlist.predict_all(context, [whole, parts])
+        gains.append(seconds[0] - seconds[1])
+    assert gains[0] > gains[1] + 10e-6 > gains[2] + 20e-6
+    assert gains[2] == pytest.approx(gains[3])
 
 
 def test_each_turn_of_parallel_loops_that_leave_b_alone_copies_its_part_again() -> None:
