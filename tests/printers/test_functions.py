@@ -68,7 +68,7 @@ NEAR = {
     "gelu": Near(gelu, 4, 1e-7),
     "gelu_tanh": Near(gelu_tanh, 4, 1e-7),
     "hard_sigmoid": Near(lambda x: np.clip(np.float32(0.2) * x + 0.5, 0, 1), 1, 1e-7),
-    "hard_swish": Near(lambda x: x * np.clip(x / 6 + 0.5, 0, 1), 2, 1e-7),
+    "hard_swish": Near(lambda x: x * np.clip((x + 3) / 6, 0, 1), 2.5),
     "sin": Near(np.sin, 1.6),
     "cos": Near(np.cos, 1.6),
     "tan": Near(np.tan, 3),
