@@ -83,9 +83,12 @@ PS_INLINE float ps_f_hard_sigmoid(float x, float alpha, float beta)
 {
     return ps_f_clip(ps_f_fused(alpha, x, beta), 0.0f, 1.0f);
 }
+/* x (x + 3) / 6 from -3 on, with x + 3 at most 6; 2.5 ulp.  Two choices, not the three of x and a
+ * hard sigmoid: each is a comparison and a blend, as costly as a product. */
 PS_INLINE float ps_f_hard_swish(float x)
 {
-    return (x < -3.0f ? -3.0f : x) * ps_f_hard_sigmoid(x, 1.0f / 6.0f, 0.5f);
+    const float most = x > 3.0f ? 3.0f : x, y = x * ((most + 3.0f) * (1.0f / 6.0f));
+    return x < -3.0f ? 0.0f : y;
 }
 
 /* To a whole number, ties to even; exact.  2^23 leaves no bit for a fraction, and numbers from
@@ -116,10 +119,12 @@ PS_INLINE int8_t ps_f_to_s8(float x)
 #define PS_LN2_LOW 1.42860677e-6f
 
 /* x = n ln 2 + r, e^x = 2^n e^r; 1.0 ulp.  The product is made on the exponent's bits: between the
- * bounds n is -126..128, and e^r is below 1 where n is 128, above where it is -126. */
-PS_INLINE float ps_f_exp(float x)
+ * bounds n is -126..128, and e^r is below 1 where n is 128, above where it is -126.  Any number for x
+ * above ln 2^128. */
+#define PS_HIGHEST 0x1.62e42ep6f /* ln 2^128 */
+PS_INLINE float ps_f_exp_below(float x)
 {
-    const float lowest = -0x1.5d589ep6f, highest = 0x1.62e42ep6f; /* ln 2^-126, ln 2^128 */
+    const float lowest = -0x1.5d589ep6f; /* ln 2^-126 */
     const float t = ps_f_fused(x, 1.44269504f, 0x1.8p23f), n = t - 0x1.8p23f;
     const float r = ps_f_fused(n, -PS_LN2_LOW, ps_f_fused(n, -PS_LN2_HIGH, x));
     float p = 0.00138143206f;
@@ -129,8 +134,12 @@ PS_INLINE float ps_f_exp(float x)
     p = ps_f_fused(p, r, 0.49999994f);
     p = ps_f_fused(p, r * r, r) + 1.0f;
     const float y = ps_f_from(ps_f_bits(p) + (ps_f_bits(t) << 23));
-    const float normal = x < lowest ? 0.0f : y;
-    return x <= highest ? normal : x + __builtin_inff();
+    return x < lowest ? 0.0f : y;
+}
+PS_INLINE float ps_f_exp(float x)
+{
+    const float y = ps_f_exp_below(x);
+    return x <= PS_HIGHEST ? y : x + __builtin_inff();
 }
 
 /* e and m of |x| = m 2^e, m from sqrt(1/2) to sqrt(2); for 0, infinity and NaN e is -infinity, x
@@ -203,10 +212,11 @@ PS_INLINE float ps_f_pow(float x, float y)
 /* 2.5 ulp, and 0 where e^-x is infinite, below -88.7. */
 PS_INLINE float ps_f_sigmoid(float x) { return 1.0f / (1.0f + ps_f_exp(-x)); }
 
-/* x / (1 + e^-z), which is 0 where it should be for x = -infinity. */
+/* x / (1 + e^-z); 0, as for z = -infinity, where no float holds e^-z. */
 PS_INLINE float ps_f_gated(float x, float z)
 {
-    return (x < -128.0f ? -128.0f : x) / (1.0f + ps_f_exp(-z));
+    const float y = x / (1.0f + ps_f_exp_below(-z));
+    return z < -PS_HIGHEST ? 0.0f : y;
 }
 PS_INLINE float ps_f_silu(float x) { return ps_f_gated(x, x); }
 

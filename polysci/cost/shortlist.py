@@ -19,7 +19,13 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction
 from polysci.space import directives
 from polysci.space.directives import Swap
-from polysci.space.directives.ahead import ahead_may_pay, panels_beyond, toggle_ahead
+from polysci.space.directives.ahead import (
+    Ahead,
+    Panels,
+    ahead_may_pay,
+    panels_beyond,
+    toggle_ahead,
+)
 from polysci.space.directives.plain import panels_refusal, plain_roles
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
@@ -386,6 +392,27 @@ def other_form(context: Context, schedule: Schedule) -> Schedule | None:
     panels = panels_beyond(part.contraction, kernel, family.dims, family.steps, l2)
     if panels is None and not ahead_may_pay(part.contraction, l2):
         return None
+    return _toggled(context, schedule)
+
+
+def form_from_afar(context: Context, schedule: Schedule) -> Schedule | None:
+    """Return a schedule with ``ahead(B)`` for a B that is not in L2, though it may fit there.
+
+    None where it has that already, or its calls would not find the next panel in L2, or it has no
+    code.
+    """
+    part, family = as_family(context, schedule)
+    kernel, contraction = family.tiles[0].kernel, part.contraction
+    if schedule.has(Ahead) or schedule.packs_parts_of_b or contraction.swapped:
+        return None
+    if kernel.family != "brgemm" or not kernel.in_vectors:
+        return None
+    panels = Panels.of(contraction, kernel, family.dims, family.steps, context.l2)
+    return _toggled(context, schedule) if panels.follow(context.l2).all() else None
+
+
+def _toggled(context: Context, schedule: Schedule) -> Schedule | None:
+    """Return the schedule with or without ``ahead(B)``; None where that has no code."""
     try:
         other = toggle_ahead(schedule)
         resolve(context.contraction, context.strides, other)

@@ -31,6 +31,7 @@ from polysci.network.build import library_of, runner_of, time_networks
 from polysci.network.cache import NetworkRecords
 from polysci.network.code import Code
 from polysci.network.options import PlanOptions, machine_for
+from polysci.network.prefetches import prefetching, with_prefetches
 from polysci.network.prepare import (
     PreparedNetwork,
     fuse_with_schedules,
@@ -98,7 +99,8 @@ def retune(
         chosen = in_place(prepared, results, options, name, wisdom)
     seconds = {key: result.predicted for key, result in results.items()}
     if not (measures and options.times_stages) or prepared.program.resizes:
-        return fuse_with_schedules(prepared, chosen, seconds, options, {}), chosen
+        whole = fuse_with_schedules(prepared, chosen, seconds, options, {})
+        return whole, chosen if measures else with_prefetches(whole, chosen, options)
     space = fuse_rows(prepared.placed, setting_of(chosen, seconds, options))
     decided, measured = time_divisions(space, chosen, options, name)
     whole = fuse_with_schedules(prepared, chosen, seconds, options, decided)
@@ -243,6 +245,8 @@ def _likely(
     context = context_of(problem, options.threads, options.target)
     with suppress(PolysciError):
         if other := other_form(problem, context, result.schedule):
+            yield other
+        if other := prefetching(problem, result.schedule, options):
             yield other
     records = _records(problem, options, wisdom)
     kinds = dict[tuple[str, str], Record]()

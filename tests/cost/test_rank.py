@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polysci.cost import Context, Estimate, traffic
-from polysci.cost.shortlist import as_family, choices, distinct, other_form, predict_seconds
+from polysci.cost.shortlist import (
+    as_family,
+    choices,
+    distinct,
+    form_from_afar,
+    other_form,
+    predict_seconds,
+)
 from polysci.errors import UnsupportedError
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
@@ -219,6 +226,19 @@ def test_the_other_form_of_a_schedule_prefetches_or_does_not() -> None:
     )
     assert other_form(context, plain) == ahead and other_form(context, ahead) == plain
     assert other_form(samples.fixed_context(LAYER), plain) is None  # its weights fit
+
+
+def test_weights_from_afar_are_prefetched_though_they_fit() -> None:
+    """Panels that several calls read, before the next one; a call of one row waits for its own."""
+    problem = Conv2d(N=1, C=128, H=14, W=14, K=128, R=1, S=1)
+    context = samples.fixed_context(problem)
+    plain, ahead = (
+        parse(f"k:16 p:2 {mark}> brgemm_avx512_f32_28x16") for mark in ("", "ahead(B) ")
+    )
+    assert other_form(context, plain) is None and form_from_afar(context, plain) == ahead
+    assert form_from_afar(context, ahead) is None
+    one = samples.fixed_context(Conv2d(N=1, C=128, H=1, W=1, K=128, R=1, S=1))
+    assert form_from_afar(one, parse("k:32 > brgemm_avx512_f32_1x32")) is None
 
 
 @pytest.mark.perf

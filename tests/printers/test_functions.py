@@ -68,7 +68,7 @@ NEAR = {
     "gelu": Near(gelu, 4, 1e-7),
     "gelu_tanh": Near(gelu_tanh, 4, 1e-7),
     "hard_sigmoid": Near(lambda x: np.clip(np.float32(0.2) * x + 0.5, 0, 1), 1, 1e-7),
-    "hard_swish": Near(lambda x: x * np.clip(x / 6 + 0.5, 0, 1), 2, 1e-7),
+    "hard_swish": Near(lambda x: x * np.clip((x + 3) / 6, 0, 1), 2.5),
     "sin": Near(np.sin, 1.6),
     "cos": Near(np.cos, 1.6),
     "tan": Near(np.tan, 3),
@@ -85,12 +85,13 @@ NEAR = {
     "mish": Near(lambda x: x * np.tanh(np.logaddexp(x, 0)), 5, 1e-7),
     "elu": Near(lambda x: np.where(x < 0, 0.5 * np.expm1(x), x), 3.5),
     "celu": Near(lambda x: np.where(x < 0, 0.5 * np.expm1(x / 0.5), x), 3.5),
-    "swish": Near(lambda x: x * special.expit(0.5 * x), 4, 1e-7),
+    "swish": Near(lambda x: x * special.expit(-0.5 * x), 4, 1e-7),
 }
 # Where a definition multiplies infinity by 0.
-LIMITS = dict.fromkeys(
-    ("silu", "gelu", "gelu_tanh", "hard_swish", "mish", "swish"), (-INFINITY, 0.0)
-)
+LIMITS = {
+    **dict.fromkeys(("silu", "gelu", "gelu_tanh", "hard_swish", "mish"), (-INFINITY, 0.0)),
+    "swish": (INFINITY, 0.0),
+}
 
 
 def saturated(low: int, high: int) -> Function:
@@ -132,7 +133,8 @@ EXACT: dict[str, Function] = {
 OF_TWO = {"max": np.maximum, "min": np.minimum, "pow": np.power, "mod": np.mod}
 MORE = {
     **{"hard_sigmoid": ", 0.2f, 0.5f", "leaky": ", 0.01f", "clip": ", -1.0f, 6.0f"},
-    **dict.fromkeys(("elu", "celu", "swish"), ", 0.5f"),
+    **dict.fromkeys(("elu", "celu"), ", 0.5f"),
+    "swish": ", -0.5f",
 }
 RESULTS = {
     **{"to_u8": "uint8_t", "to_s8": "int8_t", "to_whole": "int32_t", "to_long": "int64_t"},
@@ -283,7 +285,7 @@ FAULTS = {
     "tanh": ("0.0210716780f", "0.0210f"),
     "erf": ("size > 0.9f", "size > 1.2f"),
     "gelu": ("13.29f : size", "5.0f : size"),
-    "silu": ("x < -128.0f", "x < -1e9f ? x : x < -8.0f"),
+    "silu": ("z < -PS_HIGHEST", "z < -8.0f"),
     "sin": ("0x1.3770368p-110", "0x1.3770360p-110"),
     "cos": ("0x1.c9c8828p-29", "0x1.c9c8820p-29"),
     "acos": ("size > 0.5f ? far", "size > 0.6f ? far"),

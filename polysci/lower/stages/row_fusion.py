@@ -6,9 +6,10 @@ Rows that some member has yet to read lie in a ring a thread: row r of a tensor 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from math import sqrt
 from typing import Final
 
 from polysci.loop_ir.index import (
@@ -66,7 +67,7 @@ from polysci.program.passes.row_turns import (
 )
 from polysci.program.stages import LayerStage, LoopStage, RowFusion
 
-RING = 64 << 10  # bytes that a ring may have beyond what it needs, so that it seldom moves
+RING = 64 << 10  # bytes a ring that all share beyond what they need, so that rows seldom move
 _STATIC: Final = ("static",)
 _PARAMETERS: Final = (
     MEMORY, Buffer("r", "ps_ring"), Buffer("work", "byte"), ScalarParameter("upto"),
@@ -87,6 +88,7 @@ class RowFusionLowering:
     symbol: str
     calls_to: dict[int, LoopStatement] = field(default_factory=dict)
     turns: RowTurns = field(init=False)
+    capacities: tuple[int, ...] = field(init=False)  # rows of each ring
 
     def __post_init__(self) -> None:
         members = self.stage.members
@@ -95,6 +97,8 @@ class RowFusionLowering:
         numbers = range(len(members))
         heights, steps = map(self.height, numbers), map(self.step, numbers)
         self.turns = RowTurns((*heights,), (*steps,), reads)
+        sizes = [*map(self.row_bytes, range(self.last))]
+        self.capacities = capacities(self.turns, sizes, self.last * RING)
 
     @property
     def last(self) -> int:
@@ -143,13 +147,8 @@ class RowFusionLowering:
         value = self.placed.program.values[self.stage.members[inside].output]
         return value.bytes // self.height(inside)
 
-    def capacity(self, inside: int) -> int:
-        """Rows of a ring."""
-        room = self.turns.held()[inside] + RING // self.row_bytes(inside)
-        return min(room, self.height(inside))
-
     def ring_bytes(self, inside: int) -> int:
-        size = self.capacity(inside) * self.row_bytes(inside)
+        size = self.capacities[inside] * self.row_bytes(inside)
         return round_up(size) + arrays.ALIGNMENT
 
     def packed_at(self, inside: int) -> int:
@@ -223,7 +222,7 @@ class RowFusionLowering:
 
     def make_room(self, inside: int) -> Statements:
         """Return the move of rows that are still needed to the beginning of a ring that is full."""
-        if self.capacity(inside) == self.height(inside):
+        if self.capacities[inside] == self.height(inside):
             return []
         ring, size = ring_of(inside), self.row_bytes(inside)
         keep, base, done = Variable("keep"), Variable("base"), Variable("first")
@@ -242,7 +241,7 @@ class RowFusionLowering:
             Invoke("memmove", (Member(ring, "at"), rows, count)),
             Assign(Member(ring, "base"), keep),
         )
-        full = compare(Variable("last") - base, ">", self.capacity(inside))
+        full = compare(Variable("last") - base, ">", self.capacities[inside])
         return [Let("base", Member(ring, "base")), If(full, move)]
 
     def make_input_rows(self, inside: int) -> Statements:
@@ -308,6 +307,25 @@ class RowFusionLowering:
             for inside, at in enumerate((*memory, 0))
             for begin in [Variable(f"begin{inside}")]
         )
+
+
+def capacities(turns: RowTurns, sizes: Sequence[int], spare: int) -> tuple[int, ...]:
+    """Return the rows of each ring; a row has a number of bytes in ``sizes``.
+
+    All have room for the rows that are held at a time, and share ``spare`` bytes. A ring moves the
+    rows that its readers leave as often as its spare room is filled. The bytes that move are least
+    where this room is as the root of those bytes times all that go through; where readers leave
+    no row, none move, and a ring that is not larger than it must be stays in L1.
+    """
+    left, heights = turns.left(), turns.heights
+    weights = [
+        size * sqrt(rows * height) for size, rows, height in zip(sizes, left, heights, strict=False)
+    ]
+    total = sum(weights) or 1.0
+    return tuple(
+        min(height, held + int(spare * weight / total) // size)
+        for height, held, weight, size in zip(heights, turns.held(), weights, sizes, strict=False)
+    )
 
 
 def ring_of(inside: int) -> Element:

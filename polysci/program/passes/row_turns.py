@@ -85,6 +85,14 @@ class RowTurns:
             rows.append(min(most + self.steps[maker] - 1, self.heights[maker]))
         return rows
 
+    def left(self) -> list[int]:
+        """Return how many of the rows that are held a turn of every reader leaves waiting."""
+        rows = list[int]()
+        for maker, held in enumerate(self.held()):
+            moved = min(its.window.step * self.steps[its.reader] for its in self.readers(maker))
+            rows.append(max(0, held - (self.steps[maker] - 1) - moved))
+        return rows
+
     def first_done(self) -> list[int]:
         """Return the end of the rows of each member that are made, at least."""
 

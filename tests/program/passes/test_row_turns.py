@@ -91,6 +91,7 @@ def test_a_chain_waits_no_longer_than_its_windows() -> None:
     """Three rows of a filter, and what it makes at a time beyond one."""
     turns = RowTurns((20, 20), (4, 2), (RowRead(0, 1, RowWindow(1, -1, 1, 20)),))
     assert turns.held() == [1 + 3 + 3]
+    assert turns.left() == [2]
     assert turns.overlap() == [2, 0]
 
 
@@ -101,6 +102,7 @@ def test_a_sum_waits_for_what_it_adds() -> None:
              RowRead(0, 3, RowWindow(1, 0, 0, 30)))  # fmt: skip
     turns = RowTurns((30,) * 4, (1,) * 4, reads)
     assert turns.held() == [3, 3, 1]
+    assert turns.left() == [2, 2, 0]
     assert turns.overlap() == [4, 2, 0, 0]
 
 
