@@ -36,7 +36,7 @@ static void add_cpu(ps_cpus *cpus, int cpu)
 /* The first CPU of a core, which stands for it. */
 static int core_of(int cpu)
 {
-    char path[80];
+    _Alignas(64) char path[80];
     const char *const form = "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list";
     (void)snprintf(path, sizeof path, form, cpu);
     FILE *file = fopen(path, "re");
@@ -52,7 +52,7 @@ static int core_of(int cpu)
 /* A CPU for each worker, of those that the calling thread may use: cores without a thread first. */
 static void find_places(ps_places *places)
 {
-    ps_cpus taken = {{0}}, cores = {{0}};
+    _Alignas(64) ps_cpus taken = {{0}}, cores = {{0}};
     const int own = sched_getcpu();
     int count = 0;
     if (own < 0 || own >= CPUS ||
@@ -83,7 +83,7 @@ static void allow(const ps_cpus *cpus)
 /* Of a worker, before its first run. */
 static void take_place(const ps_places *places, int worker)
 {
-    ps_cpus one = {{0}};
+    _Alignas(64) ps_cpus one = {{0}};
     add_cpu(&one, places->cpus[worker]);
     if (places->enough)
         allow(&one);
