@@ -135,7 +135,7 @@ def with_isa() -> dict[str, argparse.ArgumentParser]:
 def test_every_command_has_the_cap_and_its_help_lists_the_table() -> None:
     found = with_isa()
     names = {module.__name__.rsplit(".", 1)[-1] for module in COMMANDS}
-    assert names - {name.split()[0] for name in found} == set()
+    assert names - {name.split()[0] for name in found} == {"quantize"}  # its file is for any CPU
     for name, words in found.items():
         told = words._option_string_actions["--isa"].help or ""
         assert told.endswith(", ".join(ISAS)), name

@@ -38,8 +38,8 @@ def test_the_self_test_knows_activations(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("wrong", ["ps_f_exp(z)", "ps_f_exp(-1.0001f * z)"])
+@pytest.mark.parametrize("wrong", ["ps_f_exp_below(z)", "ps_f_exp_below(-1.0001f * z)"])
 def test_a_wrong_function_fails(tmp_path: Path, wrong: str) -> None:
     export_c(layers("silu"), tmp_path / "net")
-    edited(tmp_path / "net" / "net.c", "ps_f_exp(-z)", wrong)
+    edited(tmp_path / "net" / "net.c", "ps_f_exp_below(-z)", wrong)
     assert "0 passed, 2 failed" in check(tmp_path / "net")
